@@ -1,0 +1,39 @@
+// numpy arrays in and out: checked on the way in (ValueError with what came), moved on the way out.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <string>
+#include <vector>
+
+namespace dualar::bindings {
+
+namespace py = pybind11;
+
+// Any integer dtype, values that fit int32, row-major.
+struct IntegerArray {
+    std::vector<int32_t> values;
+    std::vector<py::ssize_t> shape;
+};
+
+// `where` names the argument; `dims` is the number of dimensions it must have.
+IntegerArray integers(const py::array& array, const char* where, int dims);
+
+// Any float dtype as float32, one dimension.
+std::vector<float> floats(const py::array& array, const char* where);
+
+// A new array that owns `values`.
+py::array_t<float> to_numpy(std::vector<float> values, std::vector<py::ssize_t> shape);
+inline py::array_t<float> to_numpy(std::vector<float> values) {
+    const auto n = static_cast<py::ssize_t>(values.size());
+    return to_numpy(std::move(values), {n});
+}
+
+// One function per topic; module.cpp calls them in order.
+void bind_runtime(py::module_& m);
+void bind_dual_ar(py::module_& m);
+void bind_codec(py::module_& m);
+void bind_testing(py::module_& m);
+
+}  // namespace dualar::bindings

@@ -1,0 +1,56 @@
+// The codec and its streams.
+#include <pybind11/stl.h>
+
+#include "bindings/arrays.h"
+#include "models/dac.h"
+#include "runtime/error.h"
+
+namespace dualar::bindings {
+
+void bind_codec(py::module_& m) {
+    py::class_<DacStream>(m, "CodecStream", "Streaming decoder state; one thread at a time.")
+        .def_property_readonly("max_frames", &DacStream::max_frames)
+        .def_property_readonly("nbytes", &DacStream::nbytes)
+        .def_property_readonly("graph_builds", &DacStream::graph_builds)
+        .def(
+            "push",
+            [](DacStream& s, const py::array& codes) {
+                const IntegerArray array = integers(codes, "codes", 2);
+                std::vector<float> samples;
+                {
+                    const py::gil_scoped_release release;
+                    samples = s.push(array.values, array.shape[0], array.shape[1]);
+                }
+                return to_numpy(std::move(samples));
+            },
+            py::arg("codes"))
+        .def("reset", &DacStream::reset);
+
+    py::class_<Dac, std::shared_ptr<Dac>>(m, "Codec", "The codec's weights.")
+        .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
+                 const py::gil_scoped_release release;
+                 return std::make_shared<Dac>(std::move(file), std::move(runtime));
+             }),
+             py::arg("file"), py::arg("runtime"))
+        .def_static("present", &Dac::present, py::arg("file"))
+        .def_property_readonly("sample_rate", [](const Dac& d) { return d.config.sample_rate; })
+        .def_property_readonly("samples_per_frame", [](const Dac& d) { return d.config.samples_per_frame(); })
+        .def_property_readonly("num_codebooks", [](const Dac& d) { return d.config.num_codebooks(); })
+        .def_property_readonly("codebook_sizes",
+                               [](const Dac& d) {
+                                   std::vector<int64_t> sizes;
+                                   for (int q = 0; q < d.config.num_codebooks(); ++q)
+                                       sizes.push_back(d.config.codebook_size(q));
+                                   return sizes;
+                               })
+        .def_property_readonly("unused_tensors", &Dac::unused_tensors)
+        .def(
+            "stream",
+            [](std::shared_ptr<Dac> codec, int64_t max_frames) {
+                const py::gil_scoped_release release;
+                return std::make_unique<DacStream>(std::move(codec), max_frames);
+            },
+            py::kw_only(), py::arg("max_frames") = 8);
+}
+
+}  // namespace dualar::bindings

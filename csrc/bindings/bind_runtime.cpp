@@ -1,0 +1,92 @@
+// Devices, logging, the thread pool, model files.
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include "bindings/arrays.h"
+#include "runtime/backend.h"
+#include "runtime/gguf_file.h"
+#include "runtime/log.h"
+
+namespace dualar::bindings {
+
+namespace {
+
+py::object to_python(const MetadataValue& value) {
+    return std::visit([](const auto& v) -> py::object { return py::cast(v); }, value);
+}
+
+// Called from any thread, with or without the GIL. The function is leaked on purpose: ggml may log at exit.
+void set_sink(const py::object& sink) {
+    if (sink.is_none()) {
+        set_log_sink({});
+        return;
+    }
+    PyObject* function = py::object(sink).release().ptr();
+    set_log_sink([function](int level, const std::string& line) {
+        if (!Py_IsInitialized()) return;
+        const py::gil_scoped_acquire gil;
+        try {
+            const py::handle callable(function);
+            callable(level, line);
+        } catch (py::error_already_set& error) {
+            error.discard_as_unraisable("dualar's log sink");
+        }
+    });
+}
+
+}  // namespace
+
+void bind_runtime(py::module_& m) {
+    py::class_<DeviceInfo>(m, "DeviceInfo", "One device that this build can use.")
+        .def_readonly("name", &DeviceInfo::name)
+        .def_readonly("kind", &DeviceInfo::kind)
+        .def_readonly("description", &DeviceInfo::description)
+        .def_readonly("memory_total", &DeviceInfo::memory_total)
+        .def_readonly("memory_free", &DeviceInfo::memory_free)
+        .def("__repr__", [](const DeviceInfo& d) {
+            return "DeviceInfo(name='" + d.name + "', kind='" + d.kind + "', description='" + d.description + "')";
+        });
+    m.def("devices", &devices);
+    m.def("default_threads", &default_threads);
+    m.def("set_log_sink", &set_sink, py::arg("sink"));
+
+    py::class_<Backend, std::shared_ptr<Backend>>(m, "Runtime", "A device and its thread pool.")
+        .def(py::init([](const std::string& device, const std::optional<int>& threads) {
+                 if (threads && *threads == 0) return std::make_shared<Backend>(device, -1);
+                 return std::make_shared<Backend>(device, threads.value_or(0));
+             }),
+             py::kw_only(), py::arg("device") = "cpu", py::arg("threads") = py::none())
+        .def_property_readonly("device", &Backend::device)
+        .def_property_readonly("threads", &Backend::threads);
+
+    py::class_<GgufFile, std::shared_ptr<GgufFile>>(m, "ModelFile", "One GGUF file, memory-mapped.")
+        .def(py::init([](const std::string& path) {
+                 const py::gil_scoped_release release;
+                 return std::make_shared<GgufFile>(path);
+             }),
+             py::arg("path"))
+        .def_property_readonly("path", &GgufFile::path)
+        .def_property_readonly("nbytes", &GgufFile::nbytes)
+        .def_property_readonly("architecture", [](const GgufFile& f) { return f.string("general.architecture"); })
+        .def_property_readonly("metadata",
+                               [](const GgufFile& f) {
+                                   py::dict all;
+                                   for (const auto& [key, value] : f.metadata()) all[py::cast(key)] = to_python(value);
+                                   return all;
+                               })
+        .def(
+            "get",
+            [](const GgufFile& f, const std::string& key) -> py::object {
+                const auto found = f.metadata().find(key);
+                return found == f.metadata().end() ? py::none() : to_python(found->second);
+            },
+            py::arg("key"))
+        .def("tensors", [](const GgufFile& f) {
+            py::list all;
+            for (const FileTensor& t : f.tensors())
+                all.append(py::make_tuple(t.name, ggml_type_name(t.type), py::tuple(py::cast(t.shape))));
+            return all;
+        });
+}
+
+}  // namespace dualar::bindings

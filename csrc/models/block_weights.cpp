@@ -1,0 +1,36 @@
+#include "models/block_weights.h"
+
+#include "models/names.h"
+
+namespace dualar {
+
+nn::BlockWeights read_block(Weights& weights, const std::string& prefix, const nn::BlockConfig& config,
+                            const BlockTensors& t) {
+    const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
+        return t.float32 ? weights.float_matrix(name, rows, columns) : weights.matrix(name, rows, columns);
+    };
+    const auto linear = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
+        return nn::Linear{matrix(name + ".weight", rows, columns),
+                          bias ? weights.vector(name + ".bias", rows) : nullptr};
+    };
+    const auto vector = [&](const char* name, int64_t n) { return weights.vector(prefix + name, n); };
+    nn::BlockWeights block;
+    block.attention_norm = vector(names::kAttentionNorm, t.dim);
+    block.wqkv = linear(prefix + names::kWqkv, config.qkv_dim(), t.dim, t.qkv_bias);
+    block.wo = linear(prefix + names::kWo, t.dim, config.q_dim(), t.o_bias);
+    if (t.qk_norm) {
+        block.q_norm = vector(names::kQNorm, config.head_dim);
+        block.k_norm = vector(names::kKNorm, config.head_dim);
+    }
+    block.ffn_norm = vector(names::kFfnNorm, t.dim);
+    block.w1.weight = matrix(prefix + names::kW1, t.feed_forward, t.dim);
+    block.w2.weight = matrix(prefix + names::kW2, t.dim, t.feed_forward);
+    block.w3.weight = matrix(prefix + names::kW3, t.feed_forward, t.dim);
+    if (t.layer_scale) {
+        block.attention_scale = vector(names::kAttentionScale, t.dim);
+        block.ffn_scale = vector(names::kFfnScale, t.dim);
+    }
+    return block;
+}
+
+}  // namespace dualar

@@ -1,0 +1,25 @@
+// A transformer block's tensors, by the names that every transformer of this family uses.
+#pragma once
+
+#include <string>
+
+#include "nn/transformer.h"
+#include "runtime/weights.h"
+
+namespace dualar {
+
+struct BlockTensors {
+    int64_t dim = 0;
+    int64_t feed_forward = 0;
+    bool qk_norm = false;
+    bool qkv_bias = false;
+    bool o_bias = false;
+    bool layer_scale = false;
+    bool float32 = false;  // convert the matrices, whatever the file holds
+};
+
+// `prefix` ends in a dot: "layers.3.". Problems are noted in `weights`.
+nn::BlockWeights read_block(Weights& weights, const std::string& prefix, const nn::BlockConfig& config,
+                            const BlockTensors& tensors);
+
+}  // namespace dualar

@@ -1,0 +1,109 @@
+#include "models/codec_weights.h"
+
+#include <functional>
+
+#include "models/block_weights.h"
+#include "models/names.h"
+#include "runtime/error.h"
+
+namespace dualar {
+
+namespace {
+
+using Arrange = std::function<void(const float* published, float* arranged)>;
+
+ggml_tensor* arranged(Weights& weights, const std::string& name, const Shape& published, int64_t ne0, int64_t ne1,
+                      Arrange arrange) {
+    const FileTensor* source = weights.require(name, published);
+    if (source == nullptr) return nullptr;
+    return weights.prepared(
+        name, ne0, ne1, [source, arrange = std::move(arrange)](float* out) { arrange(to_float(*source).data(), out); });
+}
+
+}  // namespace
+
+nn::Conv read_conv(Weights& weights, const std::string& name, int64_t in, int64_t out, int taps, int dilation) {
+    nn::Conv conv;
+    conv.in = in;
+    conv.out = out;
+    conv.taps = taps;
+    conv.dilation = dilation;
+    conv.weight = arranged(weights, name + ".weight", {out, in, taps}, in * taps, out,
+                           [=](const float* from, float* to) { nn::arrange_conv(from, out, in, taps, to); });
+    conv.bias = weights.vector(name + ".bias", out);
+    return conv;
+}
+
+nn::Conv read_depthwise(Weights& weights, const std::string& name, int64_t channels, int taps) {
+    nn::Conv conv;
+    conv.in = conv.out = channels;
+    conv.taps = taps;
+    conv.depthwise = true;
+    conv.weight =
+        arranged(weights, name + ".weight", {channels, 1, taps}, channels, taps, [=](const float* from, float* to) {
+            for (int64_t c = 0; c < channels; ++c)
+                for (int64_t tap = 0; tap < taps; ++tap) to[tap * channels + c] = from[c * taps + tap];
+        });
+    conv.bias = weights.vector(name + ".bias", channels);
+    return conv;
+}
+
+nn::Conv read_transposed(Weights& weights, const std::string& name, int64_t in, int64_t out, int kernel, int stride) {
+    nn::Conv conv;
+    conv.in = in;
+    conv.out = out;
+    conv.taps = kernel / stride;
+    conv.upsample = stride;
+    conv.weight =
+        arranged(weights, name + ".weight", {in, out, kernel}, in * conv.taps, out * stride,
+                 [=](const float* from, float* to) { nn::arrange_transposed(from, in, out, kernel, stride, to); });
+    conv.bias = weights.vector(name + ".bias", out);
+    return conv;
+}
+
+nn::ConvNext read_convnext(Weights& weights, const std::string& prefix, int64_t channels) {
+    const auto linear = [&](const char* name, int64_t in, int64_t out) {
+        return nn::Linear{weights.float_matrix(prefix + name + ".weight", out, in),
+                          weights.vector(prefix + name + ".bias", out)};
+    };
+    nn::ConvNext block;
+    block.depthwise = read_depthwise(weights, prefix + ".dwconv.conv", channels, 7);
+    block.norm_weight = weights.vector(prefix + ".norm.weight", channels);
+    block.norm_bias = weights.vector(prefix + ".norm.bias", channels);
+    block.expand = linear(".pwconv1", channels, 4 * channels);
+    block.project = linear(".pwconv2", 4 * channels, channels);
+    block.gamma = weights.vector(prefix + ".gamma", channels);
+    return block;
+}
+
+nn::BlockConfig read_transformer(const GgufFile& file, const std::string& prefix, int64_t heads) {
+    nn::BlockConfig block;
+    block.heads = static_cast<int>(heads);
+    const int64_t local = file.integer(prefix + names::kLocalHeads, -1, heads);
+    block.kv_heads = local == -1 ? block.heads : static_cast<int>(local);
+    if (block.kv_heads == 0 || block.heads % block.kv_heads != 0)
+        throw ModelError(text("[", prefix, names::kLocalHeads, "] expected -1 or a divisor of the ", block.heads,
+                              " heads, got ", local));
+    block.head_dim = static_cast<int>(file.integer(prefix + names::kHeadDim, 2, 65536));
+    if (block.head_dim % 2 != 0)
+        throw ModelError(text("[", prefix, names::kHeadDim, "] expected an even number, got ", block.head_dim));
+    block.rope_base = static_cast<float>(file.real(prefix + names::kTransformerRopeBase, 1.0, 1e12));
+    block.eps = static_cast<float>(file.real(prefix + names::kTransformerEpsilon, 0.0, 1.0));
+    return block;
+}
+
+std::vector<nn::BlockWeights> read_codec_blocks(Weights& weights, const std::string& prefix,
+                                                const nn::BlockConfig& config, int64_t dim, int64_t feed_forward,
+                                                int layers) {
+    BlockTensors tensors;
+    tensors.dim = dim;
+    tensors.feed_forward = feed_forward;
+    tensors.layer_scale = true;
+    tensors.float32 = true;
+    std::vector<nn::BlockWeights> blocks;
+    for (int i = 0; i < layers; ++i)
+        blocks.push_back(read_block(weights, names::indexed((prefix + names::kLayer).c_str(), i), config, tensors));
+    return blocks;
+}
+
+}  // namespace dualar

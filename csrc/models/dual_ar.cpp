@@ -1,0 +1,179 @@
+#include "models/dual_ar.h"
+
+#include <cmath>
+
+#include "models/names.h"
+#include "runtime/error.h"
+
+namespace dualar {
+
+namespace {
+
+void check_architecture(const GgufFile& file) {
+    const std::string found = file.string(names::kArchitectureKey);
+    if (found != names::kArchitecture)
+        throw ModelError(
+            text("[", names::kArchitectureKey, "] expected \"", names::kArchitecture, "\", got \"", found, "\""));
+}
+
+void check_hidden(const std::vector<float>& hidden, int64_t dim) {
+    if (static_cast<int64_t>(hidden.size()) != dim)
+        throw std::invalid_argument(text("[hidden] expected ", dim, " values, got ", hidden.size()));
+    for (size_t i = 0; i < hidden.size(); ++i)
+        if (!std::isfinite(hidden[i]))
+            throw std::invalid_argument(text("[hidden] expected finite values, got ", hidden[i], " at ", i));
+}
+
+}  // namespace
+
+DualAr::DualAr(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, int64_t im_end)
+    : backend_(std::move(backend)), weights_(std::move(file), backend_) {
+    check_architecture(weights_.file());
+    auto slow = std::make_shared<SlowAr>(weights_, im_end);
+    std::shared_ptr<FastAr> fast;
+    if (FastAr::present(weights_.file()))
+        fast = std::make_shared<FastAr>(weights_, slow->config.dim, slow->config.num_codebooks,
+                                        slow->config.codebook_size);
+    weights_.load();
+    slow_ = std::move(slow);
+    fast_ = std::move(fast);
+}
+
+std::vector<int32_t> DualAr::main_ids() const {
+    std::vector<int32_t> ids;
+    for (int64_t id = config().semantic_begin; id <= config().semantic_end; ++id)
+        ids.push_back(static_cast<int32_t>(id));
+    ids.push_back(static_cast<int32_t>(config().im_end));
+    return ids;
+}
+
+std::vector<std::string> DualAr::unused_tensors() const {
+    std::vector<std::string> found;
+    for (const std::string& name : weights_.unused())
+        if (name.rfind("c.", 0) != 0) found.push_back(name);  // the codec's are its own affair
+    return found;
+}
+
+ggml_type DualAr::kv_type(const std::string& name) const {
+    if (name == "f32") return GGML_TYPE_F32;
+    if (name == "f16") return GGML_TYPE_F16;
+    if (name == "auto") return slow_->blocks[0].wqkv.weight->type == GGML_TYPE_F32 ? GGML_TYPE_F32 : GGML_TYPE_F16;
+    throw std::invalid_argument(text("[kv_type] expected \"auto\", \"f32\" or \"f16\", got \"", name, "\""));
+}
+
+size_t DualAr::kv_bytes(int64_t max_positions, const std::string& kv_type_name) const {
+    const ggml_type type = kv_type(kv_type_name);
+    const size_t bytes = nn::KvCache::nbytes(config().layers, config().block.kv_dim(), max_positions, type);
+    return fast_ ? bytes + FastState::nbytes(fast_->config) : bytes;
+}
+
+std::unique_ptr<Session> DualAr::session(int64_t max_positions, const std::string& kv_type_name) const {
+    if (max_positions < 1 || max_positions > config().context_length)
+        throw std::invalid_argument(text("[max_positions] expected 1 to the model's context of ",
+                                         config().context_length, ", got ", max_positions));
+    backend_->check_process();
+    return std::make_unique<Session>(shared_from_this(), max_positions, kv_type(kv_type_name));
+}
+
+void DualAr::check_fast_arguments(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const {
+    if (!fast_) throw std::invalid_argument("[fast_decode] expected a model with a Fast-AR, this one has none");
+    check_hidden(hidden, config().dim);
+    const auto count = static_cast<int64_t>(prefix.size());
+    if (count < 1 || count >= config().num_codebooks)
+        throw std::invalid_argument(text("[prefix] expected 1 to ", config().num_codebooks - 1, " codes, got ", count));
+    for (size_t i = 0; i < prefix.size(); ++i)
+        if (prefix[i] < 0 || prefix[i] >= config().codebook_size)
+            throw std::invalid_argument(
+                text("[prefix] expected codes from 0 to ", config().codebook_size - 1, ", got ", prefix[i], " at ", i));
+}
+
+std::vector<float> DualAr::fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const {
+    check_fast_arguments(hidden, prefix);
+    const std::lock_guard<std::mutex> lock(oracle_mutex_);
+    if (!oracle_) oracle_ = std::make_unique<FastState>(fast_, backend_);
+    return oracle_->decode(hidden.data(), prefix.data(), static_cast<int64_t>(prefix.size()));
+}
+
+Session::Session(std::shared_ptr<const DualAr> model, int64_t max_positions, ggml_type kv_type)
+    : model_(std::move(model)), slow_(model_->slow_, model_->backend_, max_positions, kv_type) {
+    if (model_->fast_) fast_ = std::make_unique<FastState>(model_->fast_, model_->backend_);
+}
+
+SlowOutput Session::feed(const std::vector<int32_t>& columns, int64_t count, bool all_positions, bool full_vocab) {
+    const OneThread::Use use(one_thread_, "session");
+    const SlowConfig& c = model_->config();
+    if (count < 1) throw std::invalid_argument("[prompt] expected at least one column, got none");
+    if (count > max_positions() - position())
+        throw std::invalid_argument(text("[prompt] expected at most ", max_positions() - position(), " columns (",
+                                         position(), " of ", max_positions(), " positions are taken), got ", count));
+    for (int64_t t = 0; t < count; ++t) {
+        const int32_t token = columns[static_cast<size_t>(t)];
+        if (token < 0 || token >= c.vocab_size)
+            throw std::invalid_argument(
+                text("[prompt] expected ids from 0 to ", c.vocab_size - 1, " in row 0, got ", token, " in column ", t));
+        for (int64_t i = 1; i <= c.num_codebooks; ++i) {
+            const int32_t code = columns[static_cast<size_t>(i * count + t)];
+            if (code < 0 || code >= c.codebook_size)
+                throw std::invalid_argument(text("[prompt] expected codes from 0 to ", c.codebook_size - 1, " in row ",
+                                                 i, ", got ", code, " in column ", t));
+        }
+    }
+    return slow_.feed(columns.data(), count, all_positions, full_vocab);
+}
+
+FastState& Session::fast() {
+    if (!fast_) throw std::invalid_argument("[fast_ar] expected a model with a Fast-AR, this one has none");
+    return *fast_;
+}
+
+void Session::check_code(int64_t code) const {
+    if (code < 0 || code >= model_->config().codebook_size)
+        throw std::invalid_argument(text("[code] expected 0 to ", model_->config().codebook_size - 1, ", got ", code));
+}
+
+std::vector<float> Session::fast_begin(const std::vector<float>& hidden, int64_t code) {
+    const OneThread::Use use(one_thread_, "session");
+    FastState& state = fast();
+    check_hidden(hidden, model_->config().dim);
+    check_code(code);
+    if (model_->config().num_codebooks < 2)
+        throw std::invalid_argument("[fast_begin] expected a model with residual codebooks, this one has none");
+    return state.begin(hidden.data(), static_cast<int32_t>(code));
+}
+
+std::vector<float> Session::fast_step(int64_t code) {
+    const OneThread::Use use(one_thread_, "session");
+    FastState& state = fast();
+    check_code(code);
+    if (state.position() == 0) throw std::invalid_argument("[fast_step] expected fast_begin first");
+    if (state.position() >= model_->config().num_codebooks)
+        throw std::invalid_argument(text("[fast_step] expected at most ", model_->config().num_codebooks - 2,
+                                         " steps after fast_begin: the frame is complete"));
+    return state.step(static_cast<int32_t>(code));
+}
+
+std::vector<float> Session::fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) {
+    const OneThread::Use use(one_thread_, "session");
+    model_->check_fast_arguments(hidden, prefix);
+    return fast_->decode(hidden.data(), prefix.data(), static_cast<int64_t>(prefix.size()));
+}
+
+void Session::reset() {
+    const OneThread::Use use(one_thread_, "session");
+    slow_.truncate(0);
+    if (fast_) fast_->reset();
+}
+
+void Session::truncate(int64_t positions) {
+    const OneThread::Use use(one_thread_, "session");
+    if (positions < 0 || positions > position())
+        throw std::invalid_argument(text("[truncate] expected 0 to ", position(), " positions, got ", positions));
+    slow_.truncate(positions);
+}
+
+void Session::keep_probes(bool keep) {
+    const OneThread::Use use(one_thread_, "session");
+    slow_.keep_probes(keep);
+}
+
+}  // namespace dualar

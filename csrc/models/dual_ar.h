@@ -1,0 +1,78 @@
+// A dual-AR model and the sessions that run it: Slow-AR and Fast-AR put together, every argument checked here.
+// DualAr is immutable after loading; a Session owns all that changes, and belongs to one thread at a time.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "models/fast_ar.h"
+#include "models/slow_ar.h"
+#include "runtime/one_thread.h"
+
+namespace dualar {
+
+class Session;
+
+class DualAr : public std::enable_shared_from_this<DualAr> {
+  public:
+    // Throws ModelError listing what is wrong with the file.
+    DualAr(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, int64_t im_end);
+
+    const SlowConfig& config() const { return slow_->config; }
+    bool has_fast_ar() const { return fast_ != nullptr; }
+    // Token id of each sliced logit: the semantic ids ascending, then im_end.
+    std::vector<int32_t> main_ids() const;
+    std::vector<std::string> unused_tensors() const;
+    // "f32", "f16", or "auto": f32 when the weights are F32, else f16.
+    ggml_type kv_type(const std::string& name) const;
+    size_t kv_bytes(int64_t max_positions, const std::string& kv_type) const;
+
+    std::unique_ptr<Session> session(int64_t max_positions, const std::string& kv_type) const;
+    // Stateless: logits [C] of codebook prefix.size(). Checks its arguments.
+    std::vector<float> fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const;
+
+  private:
+    friend class Session;
+    void check_fast_arguments(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const;
+
+    std::shared_ptr<Backend> backend_;
+    Weights weights_;
+    std::shared_ptr<const SlowAr> slow_;
+    std::shared_ptr<const FastAr> fast_;
+    mutable std::mutex oracle_mutex_;
+    mutable std::unique_ptr<FastState> oracle_;  // graphs of fast_decode()
+};
+
+class Session {
+  public:
+    Session(std::shared_ptr<const DualAr> model, int64_t max_positions, ggml_type kv_type);
+
+    // columns int32 [1 + N, count] row-major.
+    SlowOutput feed(const std::vector<int32_t>& columns, int64_t count, bool all_positions, bool full_vocab);
+    std::vector<float> fast_begin(const std::vector<float>& hidden, int64_t code);
+    std::vector<float> fast_step(int64_t code);
+    std::vector<float> fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix);
+
+    const DualAr& model() const { return *model_; }
+    int64_t position() const { return slow_.position(); }
+    int64_t max_positions() const { return slow_.max_positions(); }
+    size_t nbytes() const { return slow_.nbytes() + (fast_ ? fast_->nbytes() : 0); }
+    int graph_builds() const { return slow_.graph_builds() + (fast_ ? fast_->graph_builds() : 0); }
+    void reset();
+    void truncate(int64_t positions);
+    void keep_probes(bool keep);
+    std::map<std::string, std::vector<float>> probes() const { return slow_.probes(); }
+
+  private:
+    void check_code(int64_t code) const;
+    FastState& fast();
+
+    std::shared_ptr<const DualAr> model_;
+    SlowState slow_;
+    std::unique_ptr<FastState> fast_;
+    OneThread one_thread_;
+};
+
+}  // namespace dualar

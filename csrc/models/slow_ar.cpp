@@ -1,0 +1,217 @@
+#include "models/slow_ar.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/block_weights.h"
+#include "models/names.h"
+#include "runtime/error.h"
+
+namespace dualar {
+
+namespace {
+
+// A graph serves every KV length up to the next multiple, so it is built again only once in so many frames.
+constexpr int64_t kKeyBucket = 256;
+// Longer prompts are fed in pieces of this size, so that memory for intermediates stays bounded.
+constexpr int64_t kPrefillChunk = 512;
+
+constexpr int64_t kMaxDim = 1 << 20;
+constexpr int64_t kMaxCount = int64_t{1} << 31;
+constexpr int kMaxLayers = 1024;
+
+SlowConfig read_config(const Weights& weights, int64_t im_end) {
+    const GgufFile& file = weights.file();
+    SlowConfig c;
+    c.context_length = file.integer(names::kContextLength, 1, kMaxCount);
+    c.vocab_size = file.integer(names::kVocabSize, 1, kMaxCount);
+    c.dim = file.integer(names::kEmbeddingLength, 1, kMaxDim);
+    c.feed_forward = file.integer(names::kFeedForwardLength, 1, kMaxDim);
+    c.layers = static_cast<int>(file.integer(names::kBlockCount, 1, kMaxLayers));
+    c.num_codebooks = static_cast<int>(file.integer(names::kNumCodebooks, 1, 1024));
+    c.codebook_size = file.integer(names::kCodebookSize, 1, kMaxCount);
+    c.semantic_begin = file.integer(names::kSemanticBeginId, 0, c.vocab_size - 1);
+    c.semantic_end = file.integer(names::kSemanticEndId, c.semantic_begin, c.vocab_size - 1);
+    c.im_end = im_end;
+    if (im_end < 0 || im_end >= c.vocab_size || c.is_semantic(im_end))
+        throw std::invalid_argument(text("[im_end_id] expected an id of the vocabulary (0 to ", c.vocab_size - 1,
+                                         ") outside the semantic ids ", c.semantic_begin, " to ", c.semantic_end,
+                                         ", got ", im_end));
+    c.scale_codebook_embeddings = file.boolean(names::kScaleCodebookEmbeddings, false);
+    c.norm_fast_input = file.boolean(names::kNormFastlayerInput, true);
+    c.tied = file.boolean(names::kTieWordEmbeddings, true);
+
+    c.block.heads = static_cast<int>(file.integer(names::kHeadCount, 1, kMaxDim));
+    c.block.kv_heads = static_cast<int>(file.integer(names::kHeadCountKv, 1, c.block.heads));
+    if (c.block.heads % c.block.kv_heads != 0)
+        throw ModelError(text("[", names::kHeadCountKv, "] expected a divisor of the ", c.block.heads, " heads, got ",
+                              c.block.kv_heads));
+    c.block.rope_base = static_cast<float>(file.real(names::kRopeFreqBase, 1.0, 1e12));
+    c.block.eps = static_cast<float>(file.real(names::kRmsEpsilon, 0.0, 1.0));
+    // An explicit head_dim; else q_norm's length; else what wo was made for.
+    const FileTensor* q_norm = file.find(names::indexed(names::kLayer, 0) + names::kQNorm);
+    const FileTensor* wo = file.find(names::indexed(names::kLayer, 0) + names::kWo + ".weight");
+    int64_t head_dim = 0;
+    if (file.has(names::kKeyLength))
+        head_dim = file.integer(names::kKeyLength, 2, kMaxDim);
+    else if (q_norm != nullptr)
+        head_dim = q_norm->shape.empty() ? 0 : q_norm->shape.back();
+    else if (wo != nullptr && !wo->shape.empty() && wo->shape.back() % c.block.heads == 0)
+        head_dim = wo->shape.back() / c.block.heads;
+    if (head_dim < 2 || head_dim % 2 != 0 || head_dim > kMaxDim)
+        throw ModelError(text("[", names::kKeyLength, "] expected an even head_dim of at least 2, got ", head_dim,
+                              " (from the key, else q_norm's length, else wo's columns / head_count)"));
+    c.block.head_dim = static_cast<int>(head_dim);
+    return c;
+}
+
+}  // namespace
+
+SlowAr::SlowAr(Weights& weights, int64_t im_end) : config(read_config(weights, im_end)) {
+    const SlowConfig& c = config;
+    const GgufFile& file = weights.file();
+    embeddings_ = weights.table(names::kEmbeddings, c.vocab_size, c.dim);
+    codebook_embeddings_ = weights.table(names::kCodebookEmbeddings, c.num_codebooks * c.codebook_size, c.dim);
+    BlockTensors tensors;
+    tensors.dim = c.dim;
+    tensors.feed_forward = c.feed_forward;
+    tensors.qk_norm = file.boolean(names::kQkNorm, false);
+    tensors.qkv_bias = file.boolean(names::kQkvBias, false);
+    tensors.o_bias = file.boolean(names::kOBias, false);
+    for (int i = 0; i < c.layers; ++i)
+        blocks.push_back(read_block(weights, names::indexed(names::kLayer, i), c.block, tensors));
+    norm = weights.vector(names::kNorm, c.dim);
+    head = weights.matrix(c.tied ? names::kEmbeddings : names::kOutput, c.vocab_size, c.dim);
+}
+
+void SlowAr::embed(const int32_t* columns, int64_t count, int64_t stride, float* out) const {
+    std::vector<float> scratch;
+    const float shrink = 1.0F / std::sqrt(static_cast<float>(config.num_codebooks + 1));
+    for (int64_t t = 0; t < count; ++t) {
+        float* x = out + t * config.dim;
+        const int32_t token = columns[t];
+        embeddings_.read(token, x);
+        if (!config.is_semantic(token)) continue;
+        for (int64_t i = 0; i < config.num_codebooks; ++i)
+            codebook_embeddings_.add(i * config.codebook_size + columns[(i + 1) * stride + t], x, scratch);
+        if (config.scale_codebook_embeddings)
+            for (int64_t d = 0; d < config.dim; ++d) x[d] *= shrink;
+    }
+}
+
+SlowState::SlowState(std::shared_ptr<const SlowAr> model, std::shared_ptr<Backend> backend, int64_t max_positions,
+                     ggml_type kv_type)
+    : model_(std::move(model)),
+      backend_(std::move(backend)),
+      max_positions_(max_positions),
+      cache_(*backend_, model_->config.layers, model_->config.block.kv_dim(), max_positions, kv_type) {}
+
+void SlowState::build(GraphBuilder& g, int64_t count, int64_t keys, bool all_positions, bool full_vocab) const {
+    const SlowConfig& c = model_->config;
+    ggml_tensor* x = g.input("x", GGML_TYPE_F32, c.dim, count);
+    const nn::AttentionInputs inputs = nn::make_attention_inputs(g, count, keys, /*cached=*/true);
+    x = nn::transformer(g, x, model_->blocks, c.block, inputs, &cache_, "slow");
+    if (!all_positions && count > 1) x = ggml_cont(g.context, nn::last_columns(g, x, 1));
+    ggml_tensor* h = nn::rms_norm(g, x, model_->norm, c.block.eps);
+    g.output("hidden", c.norm_fast_input ? h : x);
+    ggml_tensor* head = model_->head;
+    if (full_vocab) {
+        g.output("logits", ggml_mul_mat(g.context, head, h));
+        return;
+    }
+    // Only the semantic ids and im_end can be emitted: those rows of the head, and no others, are read.
+    ggml_tensor* semantic = ggml_view_2d(g.context, head, c.dim, c.semantic_count(), head->nb[1],
+                                         static_cast<size_t>(c.semantic_begin) * head->nb[1]);
+    ggml_tensor* im_end =
+        ggml_view_2d(g.context, head, c.dim, 1, head->nb[1], static_cast<size_t>(c.im_end) * head->nb[1]);
+    g.output("semantic_logits", ggml_mul_mat(g.context, semantic, h));
+    g.output("im_end_logit", ggml_mul_mat(g.context, im_end, h));
+}
+
+std::unique_ptr<Graph> SlowState::make_graph(int64_t count, int64_t keys, bool all_positions, bool full_vocab) {
+    ++graph_builds_;
+    const size_t nodes = static_cast<size_t>(model_->config.layers) * nn::kNodesPerBlock + 32;
+    return std::make_unique<Graph>(
+        backend_, nodes, [&](GraphBuilder& g) { build(g, count, keys, all_positions, full_vocab); }, keep_probes_);
+}
+
+Graph& SlowState::step_graph(int64_t keys, bool full_vocab) {
+    const size_t which = full_vocab ? 1 : 0;
+    if (!step_[which] || step_keys_[which] != keys) {
+        step_[which].reset();  // the old one's memory first
+        step_[which] = make_graph(1, keys, false, full_vocab);
+        step_keys_[which] = keys;
+    }
+    return *step_[which];
+}
+
+void SlowState::run(Graph& graph, const int32_t* columns, int64_t count, int64_t stride, int64_t keys) {
+    embedded_.resize(static_cast<size_t>(count * model_->config.dim));
+    model_->embed(columns, count, stride, embedded_.data());
+    graph.set("x", embedded_.data(), embedded_.size() * sizeof(float));
+    feed_.linear(position_, count, keys);
+    feed_.set(graph, /*cached=*/true);
+    graph.compute();
+}
+
+SlowOutput SlowState::feed(const int32_t* columns, int64_t count, bool all_positions, bool full_vocab) {
+    backend_->check_process();
+    const SlowConfig& c = model_->config;
+    SlowOutput out;
+    out.positions = all_positions ? count : 1;
+    out.width = full_vocab ? c.vocab_size : c.semantic_count() + 1;
+    out.logits.resize(static_cast<size_t>(out.positions * out.width));
+    out.hidden.resize(static_cast<size_t>(out.positions * c.dim));
+    const int64_t start = position_;
+    probes_.clear();
+    try {
+        for (int64_t done = 0; done < count;) {
+            const int64_t piece = std::min(kPrefillChunk, count - done);
+            const int64_t needed = position_ + piece;
+            const int64_t keys = std::min(max_positions_, (needed + kKeyBucket - 1) / kKeyBucket * kKeyBucket);
+            std::unique_ptr<Graph> prefill;
+            if (piece > 1 || all_positions) prefill = make_graph(piece, keys, all_positions, full_vocab);
+            Graph& graph = prefill ? *prefill : step_graph(keys, full_vocab);
+            run(graph, columns + done, piece, count, keys);
+            position_ += piece;
+
+            const bool last = done + piece == count;
+            const int64_t rows = all_positions ? piece : 1;
+            const int64_t row = all_positions ? done : 0;
+            if (all_positions || last) {
+                graph.get("hidden", out.hidden.data() + row * c.dim, static_cast<size_t>(rows * c.dim));
+                float* logits = out.logits.data() + row * out.width;
+                if (full_vocab) {
+                    graph.get("logits", logits, static_cast<size_t>(rows * out.width));
+                } else {
+                    for (int64_t r = 0; r < rows; ++r) {
+                        const auto n = static_cast<size_t>(c.semantic_count());
+                        graph.get("semantic_logits", logits + r * out.width, n, static_cast<size_t>(r) * n);
+                        graph.get("im_end_logit", logits + (r + 1) * out.width - 1, 1, static_cast<size_t>(r));
+                    }
+                }
+            }
+            if (keep_probes_)
+                for (const std::string& name : graph.output_names()) {
+                    const std::vector<float> values = graph.get(name);
+                    std::vector<float>& all = probes_[name];
+                    all.insert(all.end(), values.begin(), values.end());
+                }
+            done += piece;
+        }
+    } catch (...) {
+        position_ = start;  // as if nothing had been fed: rows past the position are never read
+        throw;
+    }
+    return out;
+}
+
+void SlowState::keep_probes(bool keep) {
+    keep_probes_ = keep;
+    step_[0].reset();
+    step_[1].reset();
+}
+
+std::map<std::string, std::vector<float>> SlowState::probes() const { return probes_; }
+
+}  // namespace dualar

@@ -1,0 +1,96 @@
+// The Slow-AR of the S2 family: one semantic token per audio frame from text and past frames.
+// SlowAr holds the weights; SlowState one request's KV cache, position and graphs.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "nn/transformer.h"
+#include "runtime/weights.h"
+
+namespace dualar {
+
+struct SlowConfig {
+    int64_t context_length = 0;
+    int64_t vocab_size = 0;
+    int64_t dim = 0;
+    int64_t feed_forward = 0;
+    int layers = 0;
+    int num_codebooks = 0;
+    int64_t codebook_size = 0;
+    int64_t semantic_begin = 0;
+    int64_t semantic_end = 0;  // inclusive
+    int64_t im_end = 0;
+    bool scale_codebook_embeddings = false;
+    bool norm_fast_input = true;
+    bool tied = true;
+    nn::BlockConfig block;
+
+    bool is_semantic(int64_t token) const { return token >= semantic_begin && token <= semantic_end; }
+    int64_t semantic_count() const { return semantic_end - semantic_begin + 1; }
+};
+
+class SlowAr {
+  public:
+    SlowAr(Weights& weights, int64_t im_end);
+
+    // columns int32 [1 + N, T], row-major, checked by the caller -> out [T, D].
+    void embed(const int32_t* columns, int64_t count, int64_t stride, float* out) const;
+
+    SlowConfig config;
+    std::vector<nn::BlockWeights> blocks;
+    ggml_tensor* norm = nullptr;
+    ggml_tensor* head = nullptr;  // ggml [D, V]
+
+  private:
+    HostTable embeddings_;
+    HostTable codebook_embeddings_;
+};
+
+struct SlowOutput {
+    std::vector<float> logits;  // [positions, width]
+    std::vector<float> hidden;  // [positions, D]
+    int64_t positions = 0;
+    int64_t width = 0;
+};
+
+class SlowState {
+  public:
+    SlowState(std::shared_ptr<const SlowAr> model, std::shared_ptr<Backend> backend, int64_t max_positions,
+              ggml_type kv_type);
+
+    // columns int32 [1 + N, count], row-major and checked by the caller. Appends `count` positions.
+    SlowOutput feed(const int32_t* columns, int64_t count, bool all_positions, bool full_vocab);
+
+    int64_t position() const { return position_; }
+    int64_t max_positions() const { return max_positions_; }
+    void truncate(int64_t positions) { position_ = positions; }
+    size_t nbytes() const { return cache_.nbytes(); }
+    int graph_builds() const { return graph_builds_; }
+    // Keep every block's output of graphs built from now on; read them with probes().
+    void keep_probes(bool keep);
+    std::map<std::string, std::vector<float>> probes() const;
+
+  private:
+    void build(GraphBuilder& g, int64_t count, int64_t keys, bool all_positions, bool full_vocab) const;
+    Graph& step_graph(int64_t keys, bool full_vocab);
+    std::unique_ptr<Graph> make_graph(int64_t count, int64_t keys, bool all_positions, bool full_vocab);
+    void run(Graph& graph, const int32_t* columns, int64_t count, int64_t stride, int64_t keys);
+
+    std::shared_ptr<const SlowAr> model_;
+    std::shared_ptr<Backend> backend_;
+    int64_t max_positions_;
+    int64_t position_ = 0;
+    nn::KvCache cache_;
+    nn::AttentionFeed feed_;
+    std::vector<float> embedded_;
+    // One-position graphs of the current KV bucket, [0] sliced head, [1] all-vocabulary head.
+    std::unique_ptr<Graph> step_[2];
+    int64_t step_keys_[2] = {0, 0};
+    int graph_builds_ = 0;
+    bool keep_probes_ = false;
+    std::map<std::string, std::vector<float>> probes_;
+};
+
+}  // namespace dualar

@@ -1,0 +1,86 @@
+#include "nn/causal_conv.h"
+
+#include "runtime/error.h"
+
+namespace dualar::nn {
+
+void arrange_conv(const float* published, int64_t out, int64_t in, int64_t taps, float* arranged) {
+    for (int64_t o = 0; o < out; ++o)
+        for (int64_t i = 0; i < in; ++i)
+            for (int64_t tap = 0; tap < taps; ++tap)
+                arranged[(o * taps + tap) * in + i] = published[(o * in + i) * taps + tap];
+}
+
+void arrange_transposed(const float* published, int64_t in, int64_t out, int64_t kernel, int64_t stride,
+                        float* arranged) {
+    const int64_t taps = kernel / stride;
+    for (int64_t r = 0; r < stride; ++r)
+        for (int64_t o = 0; o < out; ++o)
+            for (int64_t tap = 0; tap < taps; ++tap) {
+                const int64_t back = taps - 1 - tap;  // oldest tap first
+                for (int64_t i = 0; i < in; ++i)
+                    arranged[((r * out + o) * taps + tap) * in + i] =
+                        published[(i * out + o) * kernel + r + back * stride];
+            }
+}
+
+ConvState::ConvState(const Backend& backend, const std::vector<Size>& sizes) {
+    const ggml_init_params params{/*mem_size=*/(sizes.size() + 1) * ggml_tensor_overhead(), /*mem_buffer=*/nullptr,
+                                  /*no_alloc=*/true};
+    context_.reset(ggml_init(params));
+    if (!context_) throw BackendError("[memory] no room for the convolutions' state");
+    for (const Size& size : sizes) {
+        tensors_.push_back(size.columns > 0
+                               ? ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, size.channels, size.columns)
+                               : nullptr);
+        nbytes_ += static_cast<size_t>(size.channels * size.columns) * sizeof(float);
+    }
+    buffer_ = backend.allocate(context_.get(), "the convolutions' state");
+}
+
+void ConvState::reset() {
+    if (buffer_) ggml_backend_buffer_clear(buffer_.get(), 0);
+}
+
+namespace {
+
+// Column t of the result is x[t * stride + tap * dilation]: what a tap sees.
+ggml_tensor* seen_by(GraphBuilder& g, ggml_tensor* x, const Conv& c, int tap, int64_t columns) {
+    return ggml_view_2d(g.context, x, c.in, columns, static_cast<size_t>(c.stride) * x->nb[1],
+                        static_cast<size_t>(tap) * static_cast<size_t>(c.dilation) * x->nb[1]);
+}
+
+// The weights of one tap: [in, out * upsample], or [channels] when depthwise.
+ggml_tensor* tap_weight(GraphBuilder& g, const Conv& c, int tap) {
+    if (c.depthwise) return ggml_view_1d(g.context, c.weight, c.in, static_cast<size_t>(tap) * c.weight->nb[1]);
+    return ggml_view_2d(g.context, c.weight, c.in, c.weight->ne[1], c.weight->nb[1],
+                        static_cast<size_t>(tap) * static_cast<size_t>(c.in) * sizeof(float));
+}
+
+// A sum over taps of shifted products.
+ggml_tensor* sum_of_taps(GraphBuilder& g, ggml_tensor* x, const Conv& c, int64_t columns) {
+    ggml_tensor* sum = nullptr;
+    for (int tap = 0; tap < c.taps; ++tap) {
+        ggml_tensor* seen = seen_by(g, x, c, tap, columns);
+        ggml_tensor* weight = tap_weight(g, c, tap);
+        ggml_tensor* term = c.depthwise ? ggml_mul(g.context, seen, weight) : ggml_mul_mat(g.context, weight, seen);
+        sum = sum ? ggml_add(g.context, sum, term) : term;
+    }
+    return sum;
+}
+
+}  // namespace
+
+ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& c, ggml_tensor* state) {
+    const int64_t columns = x->ne[1] / c.stride;
+    if (state != nullptr) {
+        x = ggml_concat(g.context, state, x, 1);
+        g.effect(ggml_cpy(g.context, last_columns(g, x, c.history()), state));
+    }
+    ggml_tensor* y = sum_of_taps(g, x, c, columns);
+    // [out * upsample, columns] and [out, upsample * columns] are the same bytes.
+    y = ggml_reshape_2d(g.context, y, c.out, columns * c.upsample);
+    return c.bias ? ggml_add(g.context, y, c.bias) : y;
+}
+
+}  // namespace dualar::nn

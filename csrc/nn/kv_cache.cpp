@@ -1,0 +1,70 @@
+#include "nn/kv_cache.h"
+
+#include <cmath>
+
+#include "runtime/error.h"
+
+namespace dualar::nn {
+
+namespace {
+
+const ggml_fp16_t kSeen = ggml_fp32_to_fp16(0.0F);
+const ggml_fp16_t kHidden = ggml_fp32_to_fp16(-INFINITY);
+
+}  // namespace
+
+KvCache::KvCache(const Backend& backend, int layers, int64_t kv_dim, int64_t rows, ggml_type type)
+    : kv_dim_(kv_dim), rows_(rows), type_(type) {
+    const ggml_init_params params{/*mem_size=*/2 * static_cast<size_t>(layers) * ggml_tensor_overhead(),
+                                  /*mem_buffer=*/nullptr, /*no_alloc=*/true};
+    context_.reset(ggml_init(params));
+    if (!context_) throw BackendError("[memory] no room for the KV cache's description");
+    for (int i = 0; i < layers; ++i)
+        layers_.push_back({ggml_new_tensor_2d(context_.get(), type, kv_dim, rows),
+                           ggml_new_tensor_2d(context_.get(), type, kv_dim, rows)});
+    buffer_ = backend.allocate(context_.get(), text("a KV cache of ", nbytes(), " bytes").c_str());
+}
+
+size_t KvCache::nbytes(int layers, int64_t kv_dim, int64_t rows, ggml_type type) {
+    return 2 * static_cast<size_t>(layers) * static_cast<size_t>(rows) * ggml_row_size(type, kv_dim);
+}
+
+AttentionInputs make_attention_inputs(GraphBuilder& g, int64_t positions, int64_t keys, bool cached) {
+    return {g.input("positions", GGML_TYPE_I32, positions),
+            cached ? g.input("rows", GGML_TYPE_I64, positions) : nullptr,
+            g.input("mask", GGML_TYPE_F16, keys, positions), keys};
+}
+
+void AttentionFeed::linear(int64_t first, int64_t count, int64_t keys) {
+    positions.resize(static_cast<size_t>(count));
+    rows.resize(static_cast<size_t>(count));
+    mask.resize(static_cast<size_t>(count * keys));
+    for (int64_t t = 0; t < count; ++t) {
+        positions[static_cast<size_t>(t)] = static_cast<int32_t>(first + t);
+        rows[static_cast<size_t>(t)] = first + t;
+        ggml_fp16_t* row = mask.data() + t * keys;
+        std::fill(row, row + first + t + 1, kSeen);
+        std::fill(row + first + t + 1, row + keys, kHidden);
+    }
+}
+
+void AttentionFeed::windowed(int64_t first, int64_t count, int64_t ring, int64_t window) {
+    positions.resize(static_cast<size_t>(count));
+    rows.resize(static_cast<size_t>(count));
+    mask.assign(static_cast<size_t>(count * ring), kHidden);
+    for (int64_t t = 0; t < count; ++t) {
+        const int64_t position = first + t;
+        positions[static_cast<size_t>(t)] = static_cast<int32_t>(position);
+        rows[static_cast<size_t>(t)] = position % ring;
+        for (int64_t seen = std::max<int64_t>(0, position - window + 1); seen <= position; ++seen)
+            mask[static_cast<size_t>(t * ring + seen % ring)] = kSeen;
+    }
+}
+
+void AttentionFeed::set(Graph& graph, bool cached) const {
+    graph.set("positions", positions.data(), positions.size() * sizeof(int32_t));
+    if (cached) graph.set("rows", rows.data(), rows.size() * sizeof(int64_t));
+    graph.set("mask", mask.data(), mask.size() * sizeof(ggml_fp16_t));
+}
+
+}  // namespace dualar::nn

@@ -1,0 +1,59 @@
+// Keys and values of past positions, one pair of tensors a layer, written in place by row. A cache that is as long as
+// the request holds position p in row p; a ring holds it in row p % rows. Which rows a query may see is the mask's
+// affair. Knows no model.
+#pragma once
+
+#include <vector>
+
+#include "runtime/graph.h"
+
+namespace dualar::nn {
+
+class KvCache {
+  public:
+    struct Layer {
+        ggml_tensor* keys;    // ggml [kv_heads * head_dim, rows]
+        ggml_tensor* values;  // the same
+    };
+
+    // type: F32 or F16. BackendError when there is no room.
+    KvCache(const Backend& backend, int layers, int64_t kv_dim, int64_t rows, ggml_type type);
+
+    const Layer& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
+    int64_t rows() const { return rows_; }
+    size_t nbytes() const { return nbytes(static_cast<int>(layers_.size()), kv_dim_, rows_, type_); }
+    static size_t nbytes(int layers, int64_t kv_dim, int64_t rows, ggml_type type);
+
+  private:
+    int64_t kv_dim_;
+    int64_t rows_;
+    ggml_type type_;
+    ggml_context_ptr context_;
+    ggml_backend_buffer_ptr buffer_;
+    std::vector<Layer> layers_;
+};
+
+// The inputs that say where new positions go and what they see; the same for every layer of a graph.
+struct AttentionInputs {
+    ggml_tensor* positions;  // int32 [T], for rope
+    ggml_tensor* rows;       // int64 [T], where the cache keeps them; nullptr without a cache
+    ggml_tensor* mask;       // float16 [keys, T]: 0 or -inf
+    int64_t keys;            // cache rows that attention reads, from row 0 on
+};
+
+AttentionInputs make_attention_inputs(GraphBuilder& g, int64_t positions, int64_t keys, bool cached);
+
+// Host side of those inputs.
+struct AttentionFeed {
+    std::vector<int32_t> positions;
+    std::vector<int64_t> rows;
+    std::vector<ggml_fp16_t> mask;
+
+    // Positions first .. first + count - 1 of a cache of `keys` rows that holds position p in row p (a prefix).
+    void linear(int64_t first, int64_t count, int64_t keys);
+    // The same for a ring of `ring` rows; each query sees the last `window` positions, itself included.
+    void windowed(int64_t first, int64_t count, int64_t ring, int64_t window);
+    void set(Graph& graph, bool cached) const;
+};
+
+}  // namespace dualar::nn

@@ -1,0 +1,105 @@
+#include "nn/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace dualar::nn {
+
+namespace {
+
+constexpr float kSnakeEpsilon = 1e-9F;
+
+// Beyond this |alpha x| the reduction below loses its last digits; libm's exact one is used instead.
+constexpr float kReductionLimit = 16384.0F;
+
+// sin^2(y), |error| about 1e-7 for |y| <= kReductionLimit. No branch, so that the compiler vectorises the loop.
+inline float sin_squared(float y) {
+    constexpr float kInversePi = 0.31830988618379067F;
+    constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
+    constexpr float kPiHigh = 3.140625F;   // 9 bits, so that n * kPiHigh is exact; then pi - kPiHigh in two parts
+    constexpr float kPiMiddle = 9.67502593994140625e-4F;
+    constexpr float kPiLow = 1.509957990978376e-7F;
+    const float n = (y * kInversePi + kRound) - kRound;
+    const float r = ((y - n * kPiHigh) - n * kPiMiddle) - n * kPiLow;  // in [-pi/2, pi/2]; sin^2 has period pi
+    const float z = r * r;
+    // sin(r) = r + r z P(z): Taylor's terms to r^13, whose remainder at pi/2 is under 7e-10.
+    float p = 1.6059043836821613e-10F;
+    p = p * z - 2.5052108385441720e-8F;
+    p = p * z + 2.7557319223985893e-6F;
+    p = p * z - 1.9841269841269841e-4F;
+    p = p * z + 8.3333333333333333e-3F;
+    p = p * z - 1.6666666666666667e-1F;
+    const float s = r + r * z * p;
+    return s * s;
+}
+
+struct RowRange {
+    int64_t first;
+    int64_t last;
+};
+
+RowRange share(int64_t rows, int ith, int nth) {
+    const int64_t each = (rows + nth - 1) / nth;
+    const int64_t first = std::min(rows, each * ith);
+    return {first, std::min(rows, first + each)};
+}
+
+void snake_operator(ggml_tensor* out, int ith, int nth, void*) {
+    const ggml_tensor* x = out->src[0];
+    const ggml_tensor* alpha = out->src[1];
+    const auto* a = static_cast<const float*>(alpha->data);
+    const int64_t channels = out->ne[0];
+    thread_local std::vector<float> inverse;
+    inverse.resize(static_cast<size_t>(channels));
+    for (int64_t c = 0; c < channels; ++c) inverse[static_cast<size_t>(c)] = 1.0F / (a[c] + kSnakeEpsilon);
+    const RowRange rows = share(ggml_nrows(out), ith, nth);
+    for (int64_t row = rows.first; row < rows.last; ++row)
+        snake_row(reinterpret_cast<const float*>(static_cast<const char*>(x->data) + row * x->nb[1]), a, inverse.data(),
+                  reinterpret_cast<float*>(static_cast<char*>(out->data) + row * out->nb[1]), channels);
+}
+
+}  // namespace
+
+void snake_row(const float* x, const float* alpha, const float* inverse, float* out, int64_t n) {
+    int beyond = 0;  // an integer, so that this loop vectorises too
+    for (int64_t i = 0; i < n; ++i) beyond |= std::fabs(alpha[i] * x[i]) > kReductionLimit ? 1 : 0;
+    if (beyond == 0) {
+        for (int64_t i = 0; i < n; ++i) out[i] = x[i] + sin_squared(alpha[i] * x[i]) * inverse[i];
+    } else {
+        for (int64_t i = 0; i < n; ++i) {
+            const float s = std::sin(alpha[i] * x[i]);
+            out[i] = x[i] + s * s * inverse[i];
+        }
+    }
+}
+
+ggml_tensor* linear(GraphBuilder& g, const Linear& layer, ggml_tensor* x) {
+    ggml_tensor* y = ggml_mul_mat(g.context, layer.weight, x);
+    return layer.bias ? ggml_add(g.context, y, layer.bias) : y;
+}
+
+ggml_tensor* rms_norm(GraphBuilder& g, ggml_tensor* x, ggml_tensor* weight, float eps) {
+    return ggml_mul(g.context, ggml_rms_norm(g.context, x, eps), weight);
+}
+
+ggml_tensor* layer_norm(GraphBuilder& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, float eps) {
+    return ggml_add(g.context, ggml_mul(g.context, ggml_norm(g.context, x, eps), weight), bias);
+}
+
+ggml_tensor* snake(GraphBuilder& g, ggml_tensor* x, ggml_tensor* alpha) {
+    if (g.on_cpu) {
+        ggml_tensor* arguments[] = {x, alpha};
+        return ggml_custom_4d(g.context, GGML_TYPE_F32, x->ne[0], x->ne[1], 1, 1, arguments, 2, snake_operator,
+                              GGML_N_TASKS_MAX, nullptr);
+    }
+    ggml_tensor* s = ggml_sqr(g.context, ggml_sin(g.context, ggml_mul(g.context, x, alpha)));
+    ggml_tensor* divisor = ggml_scale_bias(g.context, alpha, 1.0F, kSnakeEpsilon);
+    return ggml_add(g.context, x, ggml_div(g.context, s, divisor));
+}
+
+ggml_tensor* last_columns(GraphBuilder& g, ggml_tensor* x, int64_t n) {
+    return ggml_view_2d(g.context, x, x->ne[0], n, x->nb[1], static_cast<size_t>(x->ne[1] - n) * x->nb[1]);
+}
+
+}  // namespace dualar::nn

@@ -1,0 +1,204 @@
+#include "runtime/backend.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+namespace dualar {
+
+namespace {
+
+constexpr int kMaxThreads = 512;  // GGML_MAX_N_THREADS
+
+// Rounds of polling (x 131072 pause instructions, a few milliseconds) before a waiting worker sleeps: longer than the
+// gap between the graphs of one frame, short enough to leave the core to others between requests.
+constexpr uint32_t kPollLevel = 1;
+
+using ThreadpoolNew = struct ggml_threadpool* (*)(struct ggml_threadpool_params*);
+using ThreadpoolFree = void (*)(struct ggml_threadpool*);
+using SetThreadpool = void (*)(ggml_backend_t, struct ggml_threadpool*);
+
+// A function of the CPU backend, which a portable build reaches only through its registry.
+template <class Function>
+Function cpu_function(const char* name) {
+    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    if (device == nullptr) throw BackendError("[backend] expected a CPU backend, this build has none");
+    void* address = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), name);
+    if (address == nullptr) throw BackendError(text("[backend] expected the CPU backend to have ", name));
+    return reinterpret_cast<Function>(address);
+}
+
+std::string lower(std::string value) {
+    std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) { return std::tolower(c); });
+    return value;
+}
+
+const char* kind_of(ggml_backend_dev_t device) {
+    switch (ggml_backend_dev_type(device)) {
+        case GGML_BACKEND_DEVICE_TYPE_CPU:
+            return "cpu";
+        case GGML_BACKEND_DEVICE_TYPE_GPU:
+            return "gpu";
+        case GGML_BACKEND_DEVICE_TYPE_IGPU:
+            return "igpu";
+        default:
+            return "accel";
+    }
+}
+
+// ggml counts from CUDA0, Vulkan0, Metal (or MTL0); users say cuda, vulkan, metal, and cuda1 for the second.
+std::string user_name(ggml_backend_dev_t device) {
+    std::string name = lower(ggml_backend_dev_name(device));
+    if (name.size() > 1 && name.back() == '0' && !std::isdigit(static_cast<unsigned char>(name[name.size() - 2])))
+        name.pop_back();
+    return name == "mtl" ? "metal" : name;
+}
+
+std::vector<std::pair<std::string, ggml_backend_dev_t>> named_devices() {
+    std::vector<std::pair<std::string, ggml_backend_dev_t>> found;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        found.emplace_back(user_name(device), device);
+    }
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.first == "cpu" && b.first != "cpu"; });
+    return found;
+}
+
+int affinity_cpus() {
+#if defined(__linux__)
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+#endif
+    return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+// Whole CPUs that the cgroup (v2, else v1) grants, rounded up; a large number where there is no limit.
+int cgroup_cpus() {
+    constexpr int kNoLimit = 1 << 20;
+    std::string quota;
+    double period = 0;
+    std::ifstream v2("/sys/fs/cgroup/cpu.max");
+    if (v2 >> quota >> period && quota != "max" && period > 0)
+        return std::max(1, static_cast<int>(std::ceil(std::stod(quota) / period)));
+    double micros = 0;
+    std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+    std::ifstream v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    if (v1_quota >> micros && v1_period >> period && micros > 0 && period > 0)
+        return std::max(1, static_cast<int>(std::ceil(micros / period)));
+    return kNoLimit;
+}
+
+// Distinct (package, core) pairs: hyper-threads share one. Falls back to the logical count.
+int physical_cores() {
+    const int logical = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    std::set<std::pair<int, int>> cores;
+    for (int cpu = 0; cpu < logical; ++cpu) {
+        const std::string topology = text("/sys/devices/system/cpu/cpu", cpu, "/topology/");
+        int package = 0;
+        int core = 0;
+        std::ifstream package_file(topology + "physical_package_id");
+        std::ifstream core_file(topology + "core_id");
+        if (!(package_file >> package) || !(core_file >> core)) return logical;
+        cores.emplace(package, core);
+    }
+    return cores.empty() ? logical : static_cast<int>(cores.size());
+}
+
+}  // namespace
+
+void ThreadpoolDeleter::operator()(struct ggml_threadpool* pool) const { free(pool); }
+
+int default_threads() { return std::max(1, std::min({affinity_cpus(), cgroup_cpus(), physical_cores()})); }
+
+void load_backend_modules(const std::string& folder) {
+#if defined(DUALAR_BACKEND_DL)
+    ggml_backend_load_all_from_path(folder.c_str());
+#else
+    (void)folder;
+#endif
+}
+
+std::vector<DeviceInfo> devices() {
+    std::vector<DeviceInfo> found;
+    for (const auto& [name, device] : named_devices()) {
+        size_t free = 0;
+        size_t total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+        found.push_back({name, kind_of(device), ggml_backend_dev_description(device), total, free});
+    }
+    return found;
+}
+
+Backend::Backend(const std::string& device, int threads)
+    : device_(lower(device)), threads_(threads == 0 ? default_threads() : threads), process_(getpid()) {
+    if (threads < 0 || threads > kMaxThreads)
+        throw std::invalid_argument(text("[threads] expected 1 to ", kMaxThreads, ", got ", threads));
+
+    const auto known = named_devices();
+    const auto wanted =
+        std::find_if(known.begin(), known.end(), [&](const auto& entry) { return entry.first == device_; });
+    if (wanted == known.end()) {
+        std::string names;
+        for (const auto& entry : known) names += (names.empty() ? "" : ", ") + entry.first;
+        for (const char* family : {"cuda", "metal", "vulkan"})
+            if (device_.rfind(family, 0) == 0)
+                throw BackendError(text("[device] expected one that this build can use (", names, "), got \"", device,
+                                        "\": build with DUALAR_",
+                                        family[0] == 'c'   ? "CUDA"
+                                        : family[0] == 'm' ? "METAL"
+                                                           : "VULKAN",
+                                        "=ON on a machine that has one"));
+        throw std::invalid_argument(text("[device] expected one of ", names, ", got \"", device, "\""));
+    }
+
+    cpu_.reset(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
+    if (!cpu_) throw BackendError("[backend] the CPU backend did not start");
+    struct ggml_threadpool_params params = ggml_threadpool_params_default(threads_);
+    params.poll = kPollLevel;
+    pool_ = {cpu_function<ThreadpoolNew>("ggml_threadpool_new")(&params),
+             ThreadpoolDeleter{cpu_function<ThreadpoolFree>("ggml_threadpool_free")}};
+    if (!pool_) throw BackendError(text("[backend] could not start ", threads_, " threads"));
+    cpu_function<SetThreadpool>("ggml_backend_cpu_set_threadpool")(cpu_.get(), pool_.get());
+    cpu_function<ggml_backend_set_n_threads_t>("ggml_backend_set_n_threads")(cpu_.get(), threads_);
+
+    if (ggml_backend_dev_type(wanted->second) != GGML_BACKEND_DEVICE_TYPE_CPU) {
+        const LogCapture log;
+        gpu_.reset(ggml_backend_dev_init(wanted->second, nullptr));
+        if (!gpu_) throw BackendError(text("[device] \"", device, "\" did not start: ", log.text()));
+        all_.push_back(gpu_.get());
+    }
+    all_.push_back(cpu_.get());
+}
+
+Backend::~Backend() {
+    // In a forked child the pool's threads do not exist: joining them would never end.
+    if (getpid() != process_) (void)pool_.release();
+}
+
+ggml_backend_buffer_ptr Backend::allocate(ggml_context* context, const char* what) const {
+    if (ggml_get_first_tensor(context) == nullptr) return {};
+    const LogCapture log;
+    ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors(context, main()));
+    if (!buffer) throw BackendError(text("[memory] no room on ", device_, " for ", what, ": ", log.text()));
+    ggml_backend_buffer_clear(buffer.get(), 0);
+    return buffer;
+}
+
+void Backend::check_process() const {
+    if (getpid() != process_)
+        throw BackendError("[fork] the engine was loaded in another process; load it again in this one");
+}
+
+}  // namespace dualar

@@ -1,0 +1,99 @@
+#include "runtime/graph.h"
+
+#include <stdexcept>
+
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+namespace dualar {
+
+ggml_tensor* GraphBuilder::input(const std::string& name, ggml_type type, int64_t ne0, int64_t ne1) {
+    ggml_tensor* tensor = ggml_new_tensor_2d(context, type, ne0, ne1);
+    ggml_set_name(tensor, name.c_str());
+    ggml_set_input(tensor);
+    inputs_.emplace(name, tensor);
+    return tensor;
+}
+
+void GraphBuilder::output(const std::string& name, ggml_tensor* tensor) {
+    ggml_set_output(tensor);
+    ggml_build_forward_expand(graph, tensor);
+    outputs_.emplace_back(name, tensor);
+}
+
+void GraphBuilder::effect(ggml_tensor* tensor) { ggml_build_forward_expand(graph, tensor); }
+
+ggml_tensor* GraphBuilder::probe(const std::string& name, ggml_tensor* tensor) {
+    if (keep_probes_)
+        output(name, tensor);
+    else
+        ggml_set_name(tensor, name.c_str());
+    return tensor;
+}
+
+Graph::Graph(std::shared_ptr<Backend> backend, size_t max_nodes, const std::function<void(GraphBuilder&)>& build,
+             bool keep_probes)
+    : backend_(std::move(backend)) {
+    const ggml_init_params params{
+        /*mem_size=*/2 * max_nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(max_nodes, false),
+        /*mem_buffer=*/nullptr, /*no_alloc=*/true};
+    context_.reset(ggml_init(params));
+    if (!context_) throw BackendError("[memory] no room for a graph's nodes");
+    graph_ = ggml_new_graph_custom(context_.get(), max_nodes, false);
+
+    GraphBuilder builder(context_.get(), graph_, *backend_, keep_probes);
+    build(builder);
+    inputs_ = std::move(builder.inputs_);
+    outputs_ = std::move(builder.outputs_);
+
+    std::vector<ggml_backend_t> backends = backend_->all();
+    scheduler_.reset(ggml_backend_sched_new(backends.data(), nullptr, static_cast<int>(backends.size()), max_nodes,
+                                            /*parallel=*/false, /*op_offload=*/false));
+    const LogCapture log;
+    if (!scheduler_ || !ggml_backend_sched_alloc_graph(scheduler_.get(), graph_))
+        throw BackendError(text("[memory] no room on ", backend_->device(), " for intermediates: ", log.text()));
+}
+
+void Graph::set(const std::string& name, const void* data, size_t nbytes) {
+    const auto found = inputs_.find(name);
+    if (found == inputs_.end()) throw std::logic_error(text("[graph] no input named ", name));
+    if (ggml_nbytes(found->second) != nbytes)
+        throw std::logic_error(
+            text("[graph] input ", name, " has ", ggml_nbytes(found->second), " bytes, got ", nbytes));
+    // An input that nothing reads has no memory.
+    if (found->second->buffer != nullptr) ggml_backend_tensor_set(found->second, data, 0, nbytes);
+}
+
+void Graph::compute() {
+    const std::lock_guard<std::mutex> lock(backend_->compute_mutex());
+    const LogCapture log;
+    const ggml_status status = ggml_backend_sched_graph_compute(scheduler_.get(), graph_);
+    if (status != GGML_STATUS_SUCCESS)
+        throw BackendError(
+            text("[compute] failed on ", backend_->device(), ": ", ggml_status_to_string(status), " ", log.text()));
+}
+
+ggml_tensor* Graph::find_output(const std::string& name) const {
+    for (const auto& [known, tensor] : outputs_)
+        if (known == name) return tensor;
+    throw std::logic_error(text("[graph] no output named ", name));
+}
+
+void Graph::get(const std::string& name, float* out, size_t count, size_t first) const {
+    ggml_backend_tensor_get(find_output(name), out, first * sizeof(float), count * sizeof(float));
+}
+
+std::vector<float> Graph::get(const std::string& name) const {
+    const ggml_tensor* tensor = find_output(name);
+    std::vector<float> values(static_cast<size_t>(ggml_nelements(tensor)));
+    ggml_backend_tensor_get(tensor, values.data(), 0, values.size() * sizeof(float));
+    return values;
+}
+
+std::vector<std::string> Graph::output_names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : outputs_) names.push_back(entry.first);
+    return names;
+}
+
+}  // namespace dualar

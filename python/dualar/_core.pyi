@@ -1,0 +1,166 @@
+"""The compiled core (C++17 on ggml). Private: use the names that `dualar` exports.
+
+Arrays crossing this border are C-contiguous numpy arrays. Every method that computes releases the GIL.
+Errors: ValueError blames the caller, ModelError the file, BackendError the device.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
+Integers = npt.NDArray[np.integer[Any]]
+
+class ModelError(RuntimeError):
+    """A model file is wrong: the text names the key or tensor, what was expected and what came."""
+
+class BackendError(RuntimeError):
+    """A device is missing, out of memory, or failed to compute."""
+
+ggml_version: str
+
+class DeviceInfo:
+    """One device that this build can use."""
+
+    @property
+    def name(self) -> str: ...  # what `device=` takes: "cpu", "cuda", "cuda1", "metal", "vulkan"
+    @property
+    def kind(self) -> str: ...  # "cpu", "gpu", "igpu" or "accel"
+    @property
+    def description(self) -> str: ...
+    @property
+    def memory_total(self) -> int: ...  # bytes; 0 where the backend does not say
+    @property
+    def memory_free(self) -> int: ...
+
+def devices() -> list[DeviceInfo]: ...
+def default_threads() -> int:
+    """min(CPU affinity, cgroup quota, physical cores), at least 1."""
+
+def set_log_sink(sink: Callable[[int, str], None] | None) -> None:
+    """Send ggml's log lines to `sink(level, text)`; level is a `logging` level number."""
+
+class Runtime:
+    """A device and its thread pool. Computations on one Runtime run one after the other."""
+
+    def __init__(self, *, device: str = "cpu", threads: int | None = None) -> None: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+
+class ModelFile:
+    """One GGUF file, memory-mapped; checked against its own size on opening (ModelError)."""
+
+    def __init__(self, path: str) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def metadata(self) -> dict[str, Any]: ...  # key -> bool | int | float | str | list of these
+    @property
+    def nbytes(self) -> int: ...
+    def get(self, key: str) -> Any: ...  # a metadata value, or None where the key is absent
+    def tensors(self) -> list[tuple[str, str, tuple[int, ...]]]: ...  # name, ggml type name, numpy shape
+
+class StepOutput:
+    """logits [n] (or [T, n]) and hidden [D] (or [T, D]), float32. `hidden` is what the Fast-AR is given."""
+
+    @property
+    def logits(self) -> Float32: ...
+    @property
+    def hidden(self) -> Float32: ...
+
+class DualAR:
+    """Slow-AR and Fast-AR of one file: immutable weights. `session()` gives the state to run them."""
+
+    def __init__(self, file: ModelFile, runtime: Runtime, *, im_end_id: int) -> None: ...
+    @property
+    def num_codebooks(self) -> int: ...  # N
+    @property
+    def codebook_size(self) -> int: ...  # C
+    @property
+    def hidden_size(self) -> int: ...  # D
+    @property
+    def vocab_size(self) -> int: ...  # V
+    @property
+    def context_length(self) -> int: ...
+    @property
+    def semantic_begin_id(self) -> int: ...
+    @property
+    def semantic_end_id(self) -> int: ...
+    @property
+    def im_end_id(self) -> int: ...
+    @property
+    def has_fast_ar(self) -> bool: ...
+    @property
+    def main_ids(self) -> Int32: ...  # [C + 1]: token id of each sliced logit: semantic ids ascending, then im_end
+    @property
+    def unused_tensors(self) -> list[str]: ...
+    def kv_bytes(self, max_positions: int, kv_type: str = "auto") -> int: ...
+    def session(self, *, max_positions: int, kv_type: str = "auto") -> Session: ...
+    def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
+        """hidden [D], prefix int [1 <= k < N] (the semantic code first) -> logits [C] of codebook k."""
+
+class Session:
+    """KV caches and position of one running request. One thread at a time; ValueError for a second caller."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def max_positions(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...  # KV caches, bytes
+    @property
+    def graph_builds(self) -> int: ...  # graphs built since creation, Slow-AR and Fast-AR
+    def prefill(self, prompt: Integers, *, all_positions: bool = False, full_vocab: bool = False) -> StepOutput:
+        """prompt int [1 + N, T] -> logits and hidden of the last position (of all T with all_positions)."""
+    def step(self, column: Integers, *, full_vocab: bool = False) -> StepOutput:
+        """column int [1 + N]: a token id and its frame's codes."""
+    def fast_begin(self, hidden: Float32, code: int) -> Float32:
+        """Start a frame: hidden [D] and its semantic code -> logits [C] of codebook 1."""
+    def fast_step(self, code: int) -> Float32:
+        """The code just drawn -> logits [C] of the next codebook; at most N - 2 times after fast_begin."""
+    def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
+        """As DualAR.fast_decode, with this session's graphs."""
+    def reset(self) -> None: ...
+    def truncate(self, positions: int) -> None: ...
+
+class Codec:
+    """The codec's weights. `stream()` gives the state to decode with."""
+
+    def __init__(self, file: ModelFile, runtime: Runtime) -> None: ...
+    @property
+    def sample_rate(self) -> int: ...
+    @property
+    def samples_per_frame(self) -> int: ...
+    @property
+    def num_codebooks(self) -> int: ...
+    @property
+    def codebook_sizes(self) -> list[int]: ...  # [num_codebooks], the semantic codebook first
+    @property
+    def unused_tensors(self) -> list[str]: ...
+    def stream(self, *, max_frames: int = 8) -> CodecStream: ...
+
+class CodecStream:
+    """Streaming decoder state. push() gives exactly k frames of samples for k frames of codes."""
+
+    @property
+    def max_frames(self) -> int: ...  # frames that one push may hold
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def graph_builds(self) -> int: ...
+    def push(self, codes: Integers) -> Float32:
+        """codes int [num_codebooks, 0 <= k <= max_frames] -> samples float32 [k * samples_per_frame]."""
+    def reset(self) -> None: ...
+
+# For the tests of this project only.
+def _quantize(values: Float32, type_name: str) -> npt.NDArray[np.uint8]:
+    """values [rows, cols] -> the rows' bytes in the ggml type (`ggml_quantize_chunk`)."""
+
+def _dequantize(data: npt.NDArray[np.uint8], type_name: str, rows: int, cols: int) -> Float32: ...
