@@ -1,0 +1,1 @@
+"""Checkpoints to GGUF: the names of the files that the core reads."""

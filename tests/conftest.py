@@ -1,0 +1,50 @@
+"""Fixtures that more than one test file uses: the toy model and the golden files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A golden pair: the model file and the arrays that it must give."""
+
+    gguf: Path
+    npz: Path
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str], Golden]:
+    """`golden("s2-tiny")` -> the paths of that pair."""
+
+    def paths(name: str) -> Golden:
+        pair = Golden(FIXTURES / "golden" / f"{name}.gguf", FIXTURES / "golden" / f"{name}.npz")
+        assert pair.gguf.is_file() and pair.npz.is_file(), f"no golden pair {name}"
+        return pair
+
+    return paths
+
+
+@pytest.fixture(scope="session")
+def toy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete tiny S2 file, tokenizer inside, random weights."""
+    from fixtures.make_toy_model import write_toy_model
+
+    path = tmp_path_factory.mktemp("toy") / "toy.gguf"
+    write_toy_model(path, seed=0)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(toy_model: Path) -> Iterator[object]:
+    """The toy model, loaded once a test file, one thread."""
+    import dualar
+
+    with dualar.load(toy_model, threads=1) as loaded:
+        yield loaded
