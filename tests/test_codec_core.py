@@ -17,7 +17,7 @@ class Case:
 
     def __init__(self, golden: Any, name: str) -> None:
         pair = golden(name)
-        self.codec = _core.Codec(_core.ModelFile(str(pair.gguf)), _core.Runtime(threads=2))
+        self.codec = _core.Codec(_core.ModelFile(str(pair.gguf)), _core.Runtime(threads=1))
         self.codes, self.audio = (np.load(pair.npz)[key] for key in ("codec_codes", "codec_audio"))
 
 

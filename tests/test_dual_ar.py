@@ -24,7 +24,7 @@ class Case:
         pair = golden(name)
         self.arrays = np.load(pair.npz)
         self.model = _core.DualAR(
-            _core.ModelFile(str(pair.gguf)), _core.Runtime(threads=2), im_end_id=int(self.arrays["im_end_id"])
+            _core.ModelFile(str(pair.gguf)), _core.Runtime(threads=1), im_end_id=int(self.arrays["im_end_id"])
         )
 
     def session(self, **options: Any) -> _core.Session:

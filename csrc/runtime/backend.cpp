@@ -171,7 +171,7 @@ Backend::Backend(const std::string& device, int threads)
              ThreadpoolDeleter{cpu_function<ThreadpoolFree>("ggml_threadpool_free")}};
     if (!pool_) throw BackendError(text("[backend] could not start ", threads_, " threads"));
     cpu_function<SetThreadpool>("ggml_backend_cpu_set_threadpool")(cpu_.get(), pool_.get());
-    cpu_function<ggml_backend_set_n_threads_t>("ggml_backend_set_n_threads")(cpu_.get(), threads_);
+    set_threads_ = cpu_function<ggml_backend_set_n_threads_t>("ggml_backend_set_n_threads");
 
     if (ggml_backend_dev_type(wanted->second) != GGML_BACKEND_DEVICE_TYPE_CPU) {
         const LogCapture log;
@@ -194,6 +194,12 @@ ggml_backend_buffer_ptr Backend::allocate(ggml_context* context, const char* wha
     if (!buffer) throw BackendError(text("[memory] no room on ", device_, " for ", what, ": ", log.text()));
     ggml_backend_buffer_clear(buffer.get(), 0);
     return buffer;
+}
+
+ggml_status Backend::compute(ggml_backend_sched_t scheduler, ggml_cgraph* graph, int threads) {
+    const std::lock_guard<std::mutex> lock(compute_mutex_);
+    set_threads_(cpu_.get(), threads);
+    return ggml_backend_sched_graph_compute(scheduler, graph);
 }
 
 void Backend::check_process() const {

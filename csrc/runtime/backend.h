@@ -56,8 +56,8 @@ class Backend {
     // Memory for every tensor of `context` on main(), cleared to zero. BackendError with the size when there is none.
     ggml_backend_buffer_ptr allocate(ggml_context* context, const char* what) const;
 
-    // Held while computing: two sessions on one thread pool take turns.
-    std::mutex& compute_mutex() { return compute_mutex_; }
+    // Run on `threads` of the pool's, at most threads(). Two sessions on one pool take turns.
+    ggml_status compute(ggml_backend_sched_t scheduler, ggml_cgraph* graph, int threads);
 
     // Threads do not survive a fork, and a graph that waits for them never ends: BackendError in a forked child.
     void check_process() const;
@@ -68,6 +68,7 @@ class Backend {
     long process_;
     std::unique_ptr<struct ggml_threadpool, ThreadpoolDeleter> pool_;
     ggml_backend_ptr cpu_;
+    ggml_backend_set_n_threads_t set_threads_ = nullptr;
     ggml_backend_ptr gpu_;
     std::vector<ggml_backend_t> all_;
     std::mutex compute_mutex_;

@@ -1,5 +1,6 @@
 #include "runtime/graph.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "runtime/error.h"
@@ -52,6 +53,18 @@ Graph::Graph(std::shared_ptr<Backend> backend, size_t max_nodes, const std::func
     const LogCapture log;
     if (!scheduler_ || !ggml_backend_sched_alloc_graph(scheduler_.get(), graph_))
         throw BackendError(text("[memory] no room on ", backend_->device(), " for intermediates: ", log.text()));
+    threads_ = useful_threads();
+}
+
+// Threads wait for one another after every node, so a small graph is faster on fewer.
+int Graph::useful_threads() const {
+    constexpr double kWorkPerThread = 2e6;  // multiplications and additions: some tens of microseconds
+    double work = 0;
+    for (int i = 0; i < ggml_graph_n_nodes(graph_); ++i) {
+        const ggml_tensor* node = ggml_graph_node(graph_, i);
+        if (node->op == GGML_OP_MUL_MAT) work += 2.0 * static_cast<double>(ggml_nelements(node) * node->src[0]->ne[0]);
+    }
+    return static_cast<int>(std::clamp(work / kWorkPerThread, 1.0, static_cast<double>(backend_->threads())));
 }
 
 void Graph::set(const std::string& name, const void* data, size_t nbytes) {
@@ -65,9 +78,8 @@ void Graph::set(const std::string& name, const void* data, size_t nbytes) {
 }
 
 void Graph::compute() {
-    const std::lock_guard<std::mutex> lock(backend_->compute_mutex());
     const LogCapture log;
-    const ggml_status status = ggml_backend_sched_graph_compute(scheduler_.get(), graph_);
+    const ggml_status status = backend_->compute(scheduler_.get(), graph_, threads_);
     if (status != GGML_STATUS_SUCCESS)
         throw BackendError(
             text("[compute] failed on ", backend_->device(), ": ", ggml_status_to_string(status), " ", log.text()));

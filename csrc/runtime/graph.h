@@ -54,12 +54,14 @@ class Graph {
     std::vector<std::string> output_names() const;
 
   private:
+    int useful_threads() const;
     ggml_tensor* find_output(const std::string& name) const;
 
     std::shared_ptr<Backend> backend_;
     ggml_context_ptr context_;
     ggml_cgraph* graph_ = nullptr;
     ggml_backend_sched_ptr scheduler_;
+    int threads_ = 1;
     std::unordered_map<std::string, ggml_tensor*> inputs_;
     std::vector<std::pair<std::string, ggml_tensor*>> outputs_;
 };
