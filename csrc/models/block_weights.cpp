@@ -7,11 +7,13 @@ namespace dualar {
 nn::BlockWeights read_block(Weights& weights, const std::string& prefix, const nn::BlockConfig& config,
                             const BlockTensors& t) {
     const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
-        return t.float32 ? weights.float_matrix(name, rows, columns) : weights.matrix(name, rows, columns);
+        if (t.read_matrix) return t.read_matrix(weights, name, rows, columns);
+        return nn::Linear{weights.matrix(name, rows, columns), nullptr, nullptr};
     };
     const auto linear = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
-        return nn::Linear{matrix(name + ".weight", rows, columns),
-                          bias ? weights.vector(name + ".bias", rows) : nullptr};
+        nn::Linear layer = matrix(name + ".weight", rows, columns);
+        if (bias) layer.bias = weights.vector(name + ".bias", rows);
+        return layer;
     };
     const auto vector = [&](const char* name, int64_t n) { return weights.vector(prefix + name, n); };
     nn::BlockWeights block;
@@ -23,9 +25,9 @@ nn::BlockWeights read_block(Weights& weights, const std::string& prefix, const n
         block.k_norm = vector(names::kKNorm, config.head_dim);
     }
     block.ffn_norm = vector(names::kFfnNorm, t.dim);
-    block.w1.weight = matrix(prefix + names::kW1, t.feed_forward, t.dim);
-    block.w2.weight = matrix(prefix + names::kW2, t.dim, t.feed_forward);
-    block.w3.weight = matrix(prefix + names::kW3, t.feed_forward, t.dim);
+    block.w1 = matrix(prefix + names::kW1, t.feed_forward, t.dim);
+    block.w2 = matrix(prefix + names::kW2, t.dim, t.feed_forward);
+    block.w3 = matrix(prefix + names::kW3, t.feed_forward, t.dim);
     if (t.layer_scale) {
         block.attention_scale = vector(names::kAttentionScale, t.dim);
         block.ffn_scale = vector(names::kFfnScale, t.dim);

@@ -1,6 +1,7 @@
 // A transformer block's tensors, by the names that every transformer of this family uses.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "nn/transformer.h"
@@ -15,7 +16,8 @@ struct BlockTensors {
     bool qkv_bias = false;
     bool o_bias = false;
     bool layer_scale = false;
-    bool float32 = false;  // convert the matrices, whatever the file holds
+    // How a matrix is read (the whole name, numpy [rows, columns]); by default as it lies in the file.
+    std::function<nn::Linear(Weights&, const std::string&, int64_t, int64_t)> read_matrix;
 };
 
 // `prefix` ends in a dot: "layers.3.". Problems are noted in `weights`.

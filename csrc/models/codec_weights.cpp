@@ -1,5 +1,6 @@
 #include "models/codec_weights.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "models/block_weights.h"
@@ -12,12 +13,30 @@ namespace {
 
 using Arrange = std::function<void(const float* published, float* arranged)>;
 
-ggml_tensor* arranged(Weights& weights, const std::string& name, const Shape& published, int64_t ne0, int64_t ne1,
-                      Arrange arrange) {
+// A weight of `n` rows of `depth`, rearranged from the published tensor: packed on the CPU, else a tensor.
+struct Matrix {
+    ggml_tensor* tensor = nullptr;
+    std::shared_ptr<const nn::PackedMatrix> packed;
+};
+
+Matrix read_matrix(Weights& weights, const std::string& name, const Shape& published, int64_t n, int64_t depth,
+                   const Arrange& arrange) {
     const FileTensor* source = weights.require(name, published);
-    if (source == nullptr) return nullptr;
-    return weights.prepared(
-        name, ne0, ne1, [source, arrange = std::move(arrange)](float* out) { arrange(to_float(*source).data(), out); });
+    if (source == nullptr) return {};
+    const auto fill = [source, arrange](float* out) { arrange(to_float(*source).data(), out); };
+    if (!weights.on_cpu()) return {weights.prepared(name, depth, n, fill), nullptr};
+    auto packed = std::make_shared<nn::PackedMatrix>();
+    weights.on_load([=] {
+        std::vector<float> rows(static_cast<size_t>(n * depth));
+        fill(rows.data());
+        *packed = nn::PackedMatrix(rows.data(), n, depth, /*half=*/source->type == GGML_TYPE_F16);
+    });
+    return {nullptr, packed};
+}
+
+void set_weight(nn::Conv& conv, Matrix matrix) {
+    conv.weight = matrix.tensor;
+    conv.packed = std::move(matrix.packed);
 }
 
 }  // namespace
@@ -28,8 +47,8 @@ nn::Conv read_conv(Weights& weights, const std::string& name, int64_t in, int64_
     conv.out = out;
     conv.taps = taps;
     conv.dilation = dilation;
-    conv.weight = arranged(weights, name + ".weight", {out, in, taps}, in * taps, out,
-                           [=](const float* from, float* to) { nn::arrange_conv(from, out, in, taps, to); });
+    set_weight(conv, read_matrix(weights, name + ".weight", {out, in, taps}, out, in * taps,
+                                 [=](const float* from, float* to) { nn::arrange_conv(from, out, in, taps, to); }));
     conv.bias = weights.vector(name + ".bias", out);
     return conv;
 }
@@ -39,10 +58,13 @@ nn::Conv read_depthwise(Weights& weights, const std::string& name, int64_t chann
     conv.in = conv.out = channels;
     conv.taps = taps;
     conv.depthwise = true;
-    conv.weight =
-        arranged(weights, name + ".weight", {channels, 1, taps}, channels, taps, [=](const float* from, float* to) {
+    const FileTensor* source = weights.require(name + ".weight", {channels, 1, taps});
+    if (source != nullptr)
+        conv.weight = weights.prepared(name, channels, taps, [=](float* out) {
+            const std::vector<float> published = to_float(*source);
             for (int64_t c = 0; c < channels; ++c)
-                for (int64_t tap = 0; tap < taps; ++tap) to[tap * channels + c] = from[c * taps + tap];
+                for (int64_t tap = 0; tap < taps; ++tap)
+                    out[tap * channels + c] = published[static_cast<size_t>(c * taps + tap)];
         });
     conv.bias = weights.vector(name + ".bias", channels);
     return conv;
@@ -54,17 +76,25 @@ nn::Conv read_transposed(Weights& weights, const std::string& name, int64_t in, 
     conv.out = out;
     conv.taps = kernel / stride;
     conv.upsample = stride;
-    conv.weight =
-        arranged(weights, name + ".weight", {in, out, kernel}, in * conv.taps, out * stride,
-                 [=](const float* from, float* to) { nn::arrange_transposed(from, in, out, kernel, stride, to); });
+    set_weight(conv, read_matrix(weights, name + ".weight", {in, out, kernel}, out * stride, in * conv.taps,
+                                 [=](const float* from, float* to) {
+                                     nn::arrange_transposed(from, in, out, kernel, stride, to);
+                                 }));
     conv.bias = weights.vector(name + ".bias", out);
     return conv;
 }
 
+nn::Linear read_codec_linear(Weights& weights, const std::string& name, int64_t rows, int64_t columns) {
+    const Matrix matrix = read_matrix(weights, name, {rows, columns}, rows, columns,
+                                      [=](const float* from, float* to) { std::copy_n(from, rows * columns, to); });
+    return {matrix.tensor, nullptr, matrix.packed};
+}
+
 nn::ConvNext read_convnext(Weights& weights, const std::string& prefix, int64_t channels) {
     const auto linear = [&](const char* name, int64_t in, int64_t out) {
-        return nn::Linear{weights.float_matrix(prefix + name + ".weight", out, in),
-                          weights.vector(prefix + name + ".bias", out)};
+        nn::Linear layer = read_codec_linear(weights, prefix + name + ".weight", out, in);
+        layer.bias = weights.vector(prefix + name + ".bias", out);
+        return layer;
     };
     nn::ConvNext block;
     block.depthwise = read_depthwise(weights, prefix + ".dwconv.conv", channels, 7);
@@ -99,7 +129,7 @@ std::vector<nn::BlockWeights> read_codec_blocks(Weights& weights, const std::str
     tensors.dim = dim;
     tensors.feed_forward = feed_forward;
     tensors.layer_scale = true;
-    tensors.float32 = true;
+    tensors.read_matrix = read_codec_linear;
     std::vector<nn::BlockWeights> blocks;
     for (int i = 0; i < layers; ++i)
         blocks.push_back(read_block(weights, names::indexed((prefix + names::kLayer).c_str(), i), config, tensors));

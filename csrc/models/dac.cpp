@@ -210,8 +210,8 @@ DacStream::DacStream(std::shared_ptr<const Dac> codec, int64_t max_frames)
 void DacStream::build(GraphBuilder& g, int64_t frames) const {
     const Dac& dac = *codec_;
     size_t next = 0;
-    const auto conv = [&](ggml_tensor* x, const nn::Conv& layer) {
-        return nn::causal_conv(g, x, layer, state_.tensor(next++));
+    const auto conv = [&](ggml_tensor* x, const nn::Conv& layer, const nn::ConvExtras& extras = {}) {
+        return nn::causal_conv(g, x, layer, state_.tensor(next++), extras);
     };
     ggml_tensor* x = nn::linear(g, dac.rvq.out_proj, g.input("x", GGML_TYPE_F32, dac.rvq.columns(), frames));
     g.probe("quantized", x);
@@ -225,15 +225,14 @@ void DacStream::build(GraphBuilder& g, int64_t frames) const {
     x = conv(g.probe("upsampled", x), dac.first);
     for (size_t i = 0; i < dac.decoder.size(); ++i) {
         const DecoderBlock& block = dac.decoder[i];
-        x = conv(nn::snake(g, x, block.alpha), block.upsample);
+        x = conv(x, block.upsample, {block.alpha});
         for (const ResidualUnit& unit : block.units) {
-            ggml_tensor* y = conv(nn::snake(g, x, unit.alpha_in), unit.dilated);
-            y = conv(nn::snake(g, y, unit.alpha_out), unit.pointwise);
-            x = ggml_add(g.context, x, y);
+            ggml_tensor* y = conv(x, unit.dilated, {unit.alpha_in});
+            x = conv(y, unit.pointwise, {unit.alpha_out, x});
         }
         g.probe(text("decoder.", i), x);
     }
-    x = conv(nn::snake(g, x, dac.last_alpha), dac.last);
+    x = conv(x, dac.last, {dac.last_alpha});
     g.output("samples", ggml_tanh(g.context, x));
 }
 

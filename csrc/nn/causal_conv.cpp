@@ -71,16 +71,20 @@ ggml_tensor* sum_of_taps(GraphBuilder& g, ggml_tensor* x, const Conv& c, int64_t
 
 }  // namespace
 
-ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& c, ggml_tensor* state) {
+ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& c, ggml_tensor* state, const ConvExtras& extras) {
     const int64_t columns = x->ne[1] / c.stride;
-    if (state != nullptr) {
+    if (extras.alpha != nullptr)
+        x = snake(g, x, extras.alpha, state);
+    else if (state != nullptr)
         x = ggml_concat(g.context, state, x, 1);
-        g.effect(ggml_cpy(g.context, last_columns(g, x, c.history()), state));
-    }
-    ggml_tensor* y = sum_of_taps(g, x, c, columns);
+    if (state != nullptr) g.effect(ggml_cpy(g.context, last_columns(g, x, c.history()), state));
+
     // [out * upsample, columns] and [out, upsample * columns] are the same bytes.
-    y = ggml_reshape_2d(g.context, y, c.out, columns * c.upsample);
-    return c.bias ? ggml_add(g.context, y, c.bias) : y;
+    const auto spread = [&](ggml_tensor* y) { return ggml_reshape_2d(g.context, y, c.out, columns * c.upsample); };
+    if (c.packed)
+        return spread(packed_product(g, x, c.packed, {c.taps, c.stride, c.dilation}, columns, c.bias, extras.residual));
+    ggml_tensor* y = ggml_add(g.context, spread(sum_of_taps(g, x, c, columns)), c.bias);
+    return extras.residual ? ggml_add(g.context, y, extras.residual) : y;
 }
 
 }  // namespace dualar::nn

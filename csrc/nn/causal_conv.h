@@ -10,10 +10,11 @@
 
 namespace dualar::nn {
 
-// weight: ggml [in * taps, out * upsample], within a row the taps oldest first and the channels side by side;
-// depthwise: ggml [channels, taps]. bias [out].
+// weight: ggml [in * taps, out * upsample], within a row the taps oldest first and the channels side by side, or on the
+// CPU `packed` in its place; depthwise: ggml [channels, taps]. bias [out].
 struct Conv {
     ggml_tensor* weight = nullptr;
+    std::shared_ptr<const PackedMatrix> packed;
     ggml_tensor* bias = nullptr;
     int64_t in = 0;
     int64_t out = 0;
@@ -56,8 +57,15 @@ class ConvState {
     size_t nbytes_ = 0;
 };
 
+// What may be done in the same pass.
+struct ConvExtras {
+    ggml_tensor* alpha = nullptr;     // snake on the input first; the state then holds columns after it
+    ggml_tensor* residual = nullptr;  // added to the result; shaped as it
+};
+
 // x [in, T], T a multiple of the stride -> [out, T / stride * upsample]. Reads `state` (conv.history() columns) as
-// what came before x, and leaves x's last columns there for the next run.
-ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& conv, ggml_tensor* state);
+// what came before x, and leaves the last columns there for the next run.
+ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& conv, ggml_tensor* state,
+                         const ConvExtras& extras = {});
 
 }  // namespace dualar::nn

@@ -2,14 +2,18 @@
 // the channels of one position lie side by side. Knows no file and no tensor name.
 #pragma once
 
+#include <memory>
+
+#include "nn/packed_gemm.h"
 #include "runtime/graph.h"
 
 namespace dualar::nn {
 
-// A dense layer. weight: ggml [in, out]; bias [out] or nullptr.
+// A dense layer. weight: ggml [in, out], or on the CPU `packed` in its place; bias [out] or nullptr.
 struct Linear {
     ggml_tensor* weight = nullptr;
     ggml_tensor* bias = nullptr;
+    std::shared_ptr<const PackedMatrix> packed;
 };
 
 // x [in, T] -> [out, T].
@@ -23,7 +27,18 @@ ggml_tensor* layer_norm(GraphBuilder& g, ggml_tensor* x, ggml_tensor* weight, gg
 
 // x + sin^2(alpha x) / (alpha + 1e-9) per channel; alpha [C] of any sign (Snake activation, arXiv:2006.08195).
 // One fused, vectorised operator on the CPU; composed of ggml's elsewhere.
-ggml_tensor* snake(GraphBuilder& g, ggml_tensor* x, ggml_tensor* alpha);
+// With `history` [C, H], whose columns were through it before, the result is [C, H + T]: those, then x's.
+ggml_tensor* snake(GraphBuilder& g, ggml_tensor* x, ggml_tensor* alpha, ggml_tensor* history = nullptr);
+
+// The product of packed weights with windows of x (CPU only): column t of the result is made of the columns
+// t * stride + j * dilation of x, j < taps. bias and residual (shaped as the result) may be nullptr.
+struct Windows {
+    int taps = 1;
+    int stride = 1;
+    int dilation = 1;
+};
+ggml_tensor* packed_product(GraphBuilder& g, ggml_tensor* x, const std::shared_ptr<const PackedMatrix>& weights,
+                            const Windows& windows, int64_t columns, ggml_tensor* bias, ggml_tensor* residual);
 
 // The last n columns of x, as a view.
 ggml_tensor* last_columns(GraphBuilder& g, ggml_tensor* x, int64_t n);

@@ -46,6 +46,8 @@ Graph::Graph(std::shared_ptr<Backend> backend, size_t max_nodes, const std::func
     build(builder);
     inputs_ = std::move(builder.inputs_);
     outputs_ = std::move(builder.outputs_);
+    owned_ = std::move(builder.owned_);
+    work_ = builder.work_;
 
     std::vector<ggml_backend_t> backends = backend_->all();
     scheduler_.reset(ggml_backend_sched_new(backends.data(), nullptr, static_cast<int>(backends.size()), max_nodes,
@@ -59,7 +61,7 @@ Graph::Graph(std::shared_ptr<Backend> backend, size_t max_nodes, const std::func
 // Threads wait for one another after every node, so a small graph is faster on fewer.
 int Graph::useful_threads() const {
     constexpr double kWorkPerThread = 2e6;  // multiplications and additions: some tens of microseconds
-    double work = 0;
+    double work = work_;
     for (int i = 0; i < ggml_graph_n_nodes(graph_); ++i) {
         const ggml_tensor* node = ggml_graph_node(graph_, i);
         if (node->op == GGML_OP_MUL_MAT) work += 2.0 * static_cast<double>(ggml_nelements(node) * node->src[0]->ne[0]);

@@ -26,6 +26,15 @@ class GraphBuilder {
     ggml_tensor* input(const std::string& name, ggml_type type, int64_t ne0, int64_t ne1 = 1);
     // Read after each run.
     void output(const std::string& name, ggml_tensor* tensor);
+    // Keep what a custom operator points at for as long as the graph.
+    template <class T>
+    T* own(T value) {
+        auto kept = std::make_shared<T>(std::move(value));
+        owned_.push_back(kept);
+        return kept.get();
+    }
+    // Multiplications and additions of a custom operator, which the graph cannot count itself.
+    void count_work(double operations) { work_ += operations; }
     // A side effect (a cache write) that no output depends on.
     void effect(ggml_tensor* tensor);
     // Name an intermediate; kept for reading where the graph was asked to keep them. Returns `tensor`.
@@ -36,6 +45,8 @@ class GraphBuilder {
     bool keep_probes_;
     std::unordered_map<std::string, ggml_tensor*> inputs_;
     std::vector<std::pair<std::string, ggml_tensor*>> outputs_;
+    std::vector<std::shared_ptr<void>> owned_;
+    double work_ = 0;
 };
 
 class Graph {
@@ -61,6 +72,8 @@ class Graph {
     ggml_context_ptr context_;
     ggml_cgraph* graph_ = nullptr;
     ggml_backend_sched_ptr scheduler_;
+    std::vector<std::shared_ptr<void>> owned_;
+    double work_ = 0;
     int threads_ = 1;
     std::unordered_map<std::string, ggml_tensor*> inputs_;
     std::vector<std::pair<std::string, ggml_tensor*>> outputs_;

@@ -149,6 +149,8 @@ void Weights::load() {
         ggml_backend_tensor_set(item.tensor, staging.data(), 0, ggml_nbytes(item.tensor));
     }
     prepared_.clear();
+    for (const std::function<void()>& action : actions_) action();
+    actions_.clear();
     if (prepared_buffer_) ggml_backend_buffer_set_usage(prepared_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
 }
 

@@ -38,6 +38,10 @@ class Weights {
     using Fill = std::function<void(float* out)>;
     ggml_tensor* prepared(const std::string& name, int64_t ne0, int64_t ne1, Fill fill);
 
+    // Run `action` when load() runs: for weights that a caller keeps in a form of its own.
+    void on_load(std::function<void()> action) { actions_.push_back(std::move(action)); }
+    bool on_cpu() const { return backend_->is_cpu(); }
+
     // The file's tensor if it is there in this shape and a supported type; else nullptr with the problem noted.
     const FileTensor* require(const std::string& name, const Shape& shape);
     HostTable table(const std::string& name, int64_t rows, int64_t columns);
@@ -69,6 +73,7 @@ class Weights {
     ggml_context_ptr prepared_context_;  // tensors with bytes of their own
     std::vector<std::pair<ggml_tensor*, const FileTensor*>> mapped_;
     std::vector<Prepared> prepared_;
+    std::vector<std::function<void()>> actions_;
     ggml_backend_buffer_ptr mapped_buffer_;
     ggml_backend_buffer_ptr prepared_buffer_;
 };
