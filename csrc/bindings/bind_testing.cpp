@@ -1,8 +1,11 @@
 // For the tests of this project only: ggml's quantizers, single operators, the table of names.
+#include <pybind11/stl.h>
+
+#include <cmath>
 #include <cstring>
 
 #include "bindings/arrays.h"
-#include "nn/ops.h"
+#include "nn/packed_matrix.h"
 #include "runtime/error.h"
 #include "runtime/weights.h"
 
@@ -42,15 +45,47 @@ py::array_t<float> dequantize(const py::array_t<uint8_t, py::array::c_style>& da
     return to_numpy(std::move(out), {rows, columns});
 }
 
-py::array_t<float> snake(const py::array& x, const py::array& alpha) {
+const nn::CpuKernels& kernels_named(const std::string& name) {
+    for (const nn::CpuKernels* kernels : nn::cpu_kernels())
+        if (name == kernels->name) return *kernels;
+    throw std::invalid_argument(text("[form] expected one that this CPU runs, got ", name));
+}
+
+py::array_t<float> snake(const py::array& x, const py::array& alpha, const std::string& form) {
     const std::vector<float> values = floats(x, "x");
     const std::vector<float> a = floats(alpha, "alpha");
     if (a.size() != values.size()) throw std::invalid_argument("[alpha] expected one value per x");
     std::vector<float> inverse;
     for (const float v : a) inverse.push_back(1.0F / (v + 1e-9F));
     std::vector<float> out(values.size());
-    nn::snake_row(values.data(), a.data(), inverse.data(), out.data(), static_cast<int64_t>(values.size()));
+    kernels_named(form).snake(values.data(), a.data(), inverse.data(), out.data(), static_cast<int64_t>(values.size()));
     return to_numpy(std::move(out));
+}
+
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+// x [columns, channels], weights [n, taps * channels], bias [period], residual [rows, n] or None -> [rows, n].
+py::array_t<float> product(const Floats& x, const Floats& weights, int64_t taps, int64_t stride, int64_t dilation,
+                           const Floats& bias, const std::optional<Floats>& residual, bool half, int threads,
+                           const std::string& form) {
+    const int64_t channels = x.shape(1);
+    const int64_t rows = (x.shape(0) - (taps - 1) * dilation - 1) / stride + 1;
+    const nn::PackedMatrix matrix(weights.data(), weights.shape(0), weights.shape(1), half, kernels_named(form));
+    nn::PackedProduct p;
+    matrix.describe(p);
+    p.x = x.data();
+    p.rows = rows;
+    p.row_stride = stride * channels;
+    p.taps = taps;
+    p.tap_stride = dilation * channels;
+    p.channels = channels;
+    p.bias = bias.data();
+    p.bias_period = bias.size();
+    p.residual = residual ? residual->data() : nullptr;
+    std::vector<float> out(static_cast<size_t>(rows * matrix.n()), NAN);
+    p.out = out.data();
+    for (int ith = 0; ith < threads; ++ith) matrix.kernels().product(p, ith, threads);
+    return to_numpy(std::move(out), {rows, matrix.n()});
 }
 
 }  // namespace
@@ -58,7 +93,15 @@ py::array_t<float> snake(const py::array& x, const py::array& alpha) {
 void bind_testing(py::module_& m) {
     m.def("_quantize", &quantize, py::arg("values"), py::arg("type_name"));
     m.def("_dequantize", &dequantize, py::arg("data"), py::arg("type_name"), py::arg("rows"), py::arg("cols"));
-    m.def("_snake", &snake, py::arg("x"), py::arg("alpha"));
+    m.def("_forms", [] {
+        std::vector<std::string> names;
+        for (const nn::CpuKernels* kernels : nn::cpu_kernels()) names.emplace_back(kernels->name);
+        return names;
+    });
+    m.def("_snake", &snake, py::arg("x"), py::arg("alpha"), py::arg("form"));
+    m.def("_product", &product, py::arg("x"), py::arg("weights"), py::kw_only(), py::arg("taps") = 1,
+          py::arg("stride") = 1, py::arg("dilation") = 1, py::arg("bias"), py::arg("residual") = py::none(),
+          py::arg("half") = false, py::arg("threads") = 1, py::arg("form"));
 }
 
 }  // namespace dualar::bindings

@@ -10,30 +10,6 @@ namespace {
 
 constexpr float kSnakeEpsilon = 1e-9F;
 
-// Beyond this |alpha x| the reduction below loses its last digits; libm's exact one is used instead.
-constexpr float kReductionLimit = 16384.0F;
-
-// sin^2(y), |error| about 1e-7 for |y| <= kReductionLimit. No branch, so that the compiler vectorises the loop.
-inline float sin_squared(float y) {
-    constexpr float kInversePi = 0.31830988618379067F;
-    constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
-    constexpr float kPiHigh = 3.140625F;   // 9 bits, so that n * kPiHigh is exact; then pi - kPiHigh in two parts
-    constexpr float kPiMiddle = 9.67502593994140625e-4F;
-    constexpr float kPiLow = 1.509957990978376e-7F;
-    const float n = (y * kInversePi + kRound) - kRound;
-    const float r = ((y - n * kPiHigh) - n * kPiMiddle) - n * kPiLow;  // in [-pi/2, pi/2]; sin^2 has period pi
-    const float z = r * r;
-    // sin(r) = r + r z P(z): Taylor's terms to r^13, whose remainder at pi/2 is under 7e-10.
-    float p = 1.6059043836821613e-10F;
-    p = p * z - 2.5052108385441720e-8F;
-    p = p * z + 2.7557319223985893e-6F;
-    p = p * z - 1.9841269841269841e-4F;
-    p = p * z + 8.3333333333333333e-3F;
-    p = p * z - 1.6666666666666667e-1F;
-    const float s = r + r * z * p;
-    return s * s;
-}
-
 struct RowRange {
     int64_t first;
     int64_t last;
@@ -61,13 +37,14 @@ void snake_operator(ggml_tensor* out, int ith, int nth, void*) {
     thread_local std::vector<float> inverse;
     inverse.resize(static_cast<size_t>(channels));
     for (int64_t c = 0; c < channels; ++c) inverse[static_cast<size_t>(c)] = 1.0F / (a[c] + kSnakeEpsilon);
+    const CpuKernels& kernels = *cpu_kernels().front();
     const RowRange rows = share(out->ne[1], ith, nth);
     for (int64_t row = rows.first; row < rows.last; ++row) {
         float* to = const_cast<float*>(column(out, row));
         if (row < before)
             std::copy_n(column(history, row), channels, to);
         else
-            snake_row(column(x, row - before), a, inverse.data(), to, channels);
+            kernels.snake(column(x, row - before), a, inverse.data(), to, channels);
     }
 }
 
@@ -83,7 +60,7 @@ void product_operator(ggml_tensor* out, int ith, int nth, void* userdata) {
     const ggml_tensor* x = out->src[0];
     const auto stride = static_cast<int64_t>(x->nb[1] / sizeof(float));
     PackedProduct product;
-    product.weights = op.weights.get();
+    op.weights->describe(product);
     product.x = column(x, 0);
     product.rows = out->ne[1];
     product.row_stride = op.windows.stride * stride;
@@ -96,23 +73,10 @@ void product_operator(ggml_tensor* out, int ith, int nth, void* userdata) {
     }
     if (op.residual != 0) product.residual = column(out->src[op.residual], 0);
     product.out = static_cast<float*>(out->data);
-    compute(product, ith, nth);
+    op.weights->kernels().product(product, ith, nth);
 }
 
 }  // namespace
-
-void snake_row(const float* x, const float* alpha, const float* inverse, float* out, int64_t n) {
-    int beyond = 0;  // an integer, so that this loop vectorises too
-    for (int64_t i = 0; i < n; ++i) beyond |= std::fabs(alpha[i] * x[i]) > kReductionLimit ? 1 : 0;
-    if (beyond == 0) {
-        for (int64_t i = 0; i < n; ++i) out[i] = x[i] + sin_squared(alpha[i] * x[i]) * inverse[i];
-    } else {
-        for (int64_t i = 0; i < n; ++i) {
-            const float s = std::sin(alpha[i] * x[i]);
-            out[i] = x[i] + s * s * inverse[i];
-        }
-    }
-}
 
 ggml_tensor* packed_product(GraphBuilder& g, ggml_tensor* x, const std::shared_ptr<const PackedMatrix>& weights,
                             const Windows& windows, int64_t columns, ggml_tensor* bias, ggml_tensor* residual) {
@@ -123,7 +87,7 @@ ggml_tensor* packed_product(GraphBuilder& g, ggml_tensor* x, const std::shared_p
     int count = 1;
     if (bias != nullptr) sources[op.bias = count++] = bias;
     if (residual != nullptr) sources[op.residual = count++] = residual;
-    g.count_work(2.0 * static_cast<double>(columns * weights->nbytes()) / 4.0);
+    g.count_work(2.0 * static_cast<double>(columns * weights->n() * weights->depth()));
     return ggml_custom_4d(g.context, GGML_TYPE_F32, weights->n(), columns, 1, 1, sources, count, product_operator,
                           GGML_N_TASKS_MAX, g.own(std::move(op)));
 }

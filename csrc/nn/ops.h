@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "nn/packed_gemm.h"
+#include "nn/packed_matrix.h"
 #include "runtime/graph.h"
 
 namespace dualar::nn {
@@ -42,8 +42,5 @@ ggml_tensor* packed_product(GraphBuilder& g, ggml_tensor* x, const std::shared_p
 
 // The last n columns of x, as a view.
 ggml_tensor* last_columns(GraphBuilder& g, ggml_tensor* x, int64_t n);
-
-// The arithmetic of snake() on one row: out[i] = x[i] + sin^2(alpha[i] x[i]) * inverse[i], inverse = 1/(alpha + 1e-9).
-void snake_row(const float* x, const float* alpha, const float* inverse, float* out, int64_t n);
 
 }  // namespace dualar::nn

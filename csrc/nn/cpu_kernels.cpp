@@ -1,0 +1,33 @@
+#include "nn/cpu_kernels.h"
+
+namespace dualar::nn {
+
+// One for each time that CMakeLists.txt compiles cpu_kernels_form.cpp.
+extern const CpuKernels kernels_plain;
+#if defined(__x86_64__)
+extern const CpuKernels kernels_avx2;
+extern const CpuKernels kernels_avx512;
+#elif defined(__aarch64__)
+extern const CpuKernels kernels_neon;
+#endif
+
+const std::vector<const CpuKernels*>& cpu_kernels() {
+    static const auto found = [] {
+        std::vector<const CpuKernels*> forms;
+#if defined(__x86_64__)
+        __builtin_cpu_init();
+        const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+            forms.push_back(&kernels_avx512);
+        if (avx2) forms.push_back(&kernels_avx2);  // every CPU with AVX2 has F16C
+#elif defined(__aarch64__)
+        forms.push_back(&kernels_neon);
+#endif
+        forms.push_back(&kernels_plain);
+        return forms;
+    }();
+    return found;
+}
+
+}  // namespace dualar::nn

@@ -1,0 +1,227 @@
+// The kernels of cpu_kernels.h, compiled once for each form: DUALAR_FORM is its name, and the compiler's flags say
+// which instructions it may use. Written on the compiler's own vectors, so one text serves them all.
+// Nothing here may call an inline function of the standard library: the linker keeps one copy of those, and it could be
+// the one that only a newer CPU runs.
+#include <stdint.h>
+#include <string.h>
+
+#include "ggml.h"
+#include "nn/cpu_kernels.h"
+
+#if defined(__F16C__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 warns of its own "undefined" vectors
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#define DUALAR_JOIN_(a, b) a##b
+#define DUALAR_JOIN(a, b) DUALAR_JOIN_(a, b)
+#define DUALAR_TEXT_(a) #a
+#define DUALAR_TEXT(a) DUALAR_TEXT_(a)
+
+namespace dualar::nn {
+
+extern const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM);
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+constexpr int kRows = 12;  // of a tile: 12 x 2 sums, 2 weights and 1 activation in 32 registers
+#elif defined(__AVX__)
+constexpr int kLanes = 8;
+constexpr int kRows = 6;  // of 16 registers
+#elif defined(__aarch64__)
+constexpr int kLanes = 4;
+constexpr int kRows = 12;  // of 32 registers
+#else
+constexpr int kLanes = 4;
+constexpr int kRows = 4;
+#endif
+constexpr int kVectors = 2;
+constexpr int kWidth = kVectors * kLanes;
+
+using Vector = float __attribute__((vector_size(kLanes * sizeof(float))));
+
+inline Vector load(const float* from) {
+    Vector v;
+    memcpy(&v, from, sizeof(v));
+    return v;
+}
+
+inline Vector load(const ggml_fp16_t* from) {
+#if defined(__AVX512F__)
+    return (Vector)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#elif defined(__F16C__)
+    return (Vector)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#elif defined(__aarch64__)
+    return (Vector)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+#else
+    Vector v;
+    for (int i = 0; i < kLanes; ++i) v[i] = ggml_fp16_to_fp32(from[i]);
+    return v;
+#endif
+}
+
+inline Vector broadcast(float value) { return value - Vector{}; }
+
+inline void store(float* to, Vector v) { memcpy(to, &v, sizeof(v)); }
+
+struct Range {
+    int64_t first;
+    int64_t last;
+};
+
+inline Range share(int64_t count, int64_t index, int64_t parts) {
+    return {count * index / parts, count * (index + 1) / parts};
+}
+
+// `Rows` rows of the result by one panel.
+template <int Rows, class Weight>
+void tile(const PackedProduct& p, int64_t row, int64_t panel) {
+    Vector sum[Rows][kVectors] = {};
+    const auto* w = reinterpret_cast<const Weight*>(static_cast<const char*>(p.weights) +
+                                                    static_cast<size_t>(panel) * p.panel_bytes);
+    const float* x = p.x + row * p.row_stride;
+    for (int64_t tap = 0; tap < p.taps; ++tap) {
+        const float* a = x + tap * p.tap_stride;
+        for (int64_t c = 0; c < p.channels; ++c, w += kWidth) {
+            const Vector w0 = load(w);
+            const Vector w1 = load(w + kLanes);
+#pragma GCC unroll 16
+            for (int r = 0; r < Rows; ++r) {
+                const Vector value = broadcast(a[r * p.row_stride + c]);
+                sum[r][0] += value * w0;
+                sum[r][1] += value * w1;
+            }
+        }
+    }
+    const int64_t first = panel * kWidth;
+    const int64_t left = p.n - first;
+    const int64_t width = left < kWidth ? left : kWidth;
+    float bias[kWidth] = {};
+    if (p.bias != nullptr)
+        for (int64_t i = 0; i < width; ++i) bias[i] = p.bias[(first + i) % p.bias_period];
+    for (int r = 0; r < Rows; ++r) {
+        float* out = p.out + (row + r) * p.n + first;
+        const float* residual = p.residual ? p.residual + (row + r) * p.n + first : nullptr;
+        float y[kWidth];
+        for (int v = 0; v < kVectors; ++v) store(y + v * kLanes, sum[r][v] + load(bias + v * kLanes));
+        if (residual != nullptr)
+            for (int64_t i = 0; i < width; ++i) y[i] += residual[i];
+        if (width == kWidth)
+            memcpy(out, y, sizeof(y));
+        else
+            memcpy(out, y, static_cast<size_t>(width) * sizeof(float));
+    }
+}
+
+// The tile of `rows` rows, 1 <= rows <= Rows.
+template <class Weight, int Rows = kRows>
+void run_tile(int64_t rows, const PackedProduct& p, int64_t row, int64_t panel) {
+    if constexpr (Rows > 1)
+        if (rows < Rows) return run_tile<Weight, Rows - 1>(rows, p, row, panel);
+    tile<Rows, Weight>(p, row, panel);
+}
+
+// Weights up to this size stay in the second-level cache while rows pass by; larger ones are passed over once.
+constexpr int64_t kCachedBytes = 768 * 1024;
+
+template <class Weight>
+void product_panels(const PackedProduct& p, int ith, int nth) {
+    const int64_t panels = (p.n + kWidth - 1) / kWidth;
+    const int64_t blocks = (p.rows + kRows - 1) / kRows;
+    const bool by_panel = panels >= 2 * nth || blocks < nth;
+    const Range panel = by_panel ? share(panels, ith, nth) : Range{0, panels};
+    const Range block = by_panel ? Range{0, blocks} : share(blocks, ith, nth);
+    const auto run = [&](int64_t b, int64_t q) {
+        // Rows are spread evenly, so that no tile is left with one row of a dozen.
+        const Range rows = share(p.rows, b, blocks);
+        run_tile<Weight>(rows.last - rows.first, p, rows.first, q);
+    };
+    if ((panel.last - panel.first) * static_cast<int64_t>(p.panel_bytes) <= kCachedBytes) {
+        for (int64_t b = block.first; b < block.last; ++b)
+            for (int64_t q = panel.first; q < panel.last; ++q) run(b, q);
+    } else {
+        for (int64_t q = panel.first; q < panel.last; ++q)
+            for (int64_t b = block.first; b < block.last; ++b) run(b, q);
+    }
+}
+
+float dot(const float* a, const float* b, int64_t n) {
+    Vector sum = {};
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) sum += load(a + i) * load(b + i);
+    float total = 0.0F;
+    for (int lane = 0; lane < kLanes; ++lane) total += sum[lane];
+    for (; i < n; ++i) total += a[i] * b[i];
+    return total;
+}
+
+void product_narrow(const PackedProduct& p, int ith, int nth) {
+    const Range rows = share(p.rows, ith, nth);
+    for (int64_t row = rows.first; row < rows.last; ++row)
+        for (int64_t o = 0; o < p.n; ++o) {
+            const float* w = static_cast<const float*>(p.weights) + o * p.taps * p.channels;
+            const float* x = p.x + row * p.row_stride;
+            float sum = p.bias ? p.bias[o % p.bias_period] : 0.0F;
+            for (int64_t tap = 0; tap < p.taps; ++tap)
+                sum += dot(x + tap * p.tap_stride, w + tap * p.channels, p.channels);
+            p.out[row * p.n + o] = sum + (p.residual ? p.residual[row * p.n + o] : 0.0F);
+        }
+}
+
+void product(const PackedProduct& p, int ith, int nth) {
+    if (p.narrow)
+        product_narrow(p, ith, nth);
+    else if (p.half)
+        product_panels<ggml_fp16_t>(p, ith, nth);
+    else
+        product_panels<float>(p, ith, nth);
+}
+
+// Beyond this |alpha x| the reduction below loses its last digits; libm's exact one is used instead.
+constexpr float kReductionLimit = 16384.0F;
+
+// sin^2(y), |error| about 1e-7 for |y| <= kReductionLimit. No branch, so that the compiler vectorises the loop.
+inline float sin_squared(float y) {
+    constexpr float kInversePi = 0.31830988618379067F;
+    constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
+    constexpr float kPiHigh = 3.140625F;   // 9 bits, so that n * kPiHigh is exact; then pi - kPiHigh in two parts
+    constexpr float kPiMiddle = 9.67502593994140625e-4F;
+    constexpr float kPiLow = 1.509957990978376e-7F;
+    const float n = (y * kInversePi + kRound) - kRound;
+    const float r = ((y - n * kPiHigh) - n * kPiMiddle) - n * kPiLow;  // in [-pi/2, pi/2]; sin^2 has period pi
+    const float z = r * r;
+    // sin(r) = r + r z P(z): Taylor's terms to r^13, whose remainder at pi/2 is under 7e-10.
+    float p = 1.6059043836821613e-10F;
+    p = p * z - 2.5052108385441720e-8F;
+    p = p * z + 2.7557319223985893e-6F;
+    p = p * z - 1.9841269841269841e-4F;
+    p = p * z + 8.3333333333333333e-3F;
+    p = p * z - 1.6666666666666667e-1F;
+    const float s = r + r * z * p;
+    return s * s;
+}
+
+void snake(const float* x, const float* alpha, const float* inverse, float* out, int64_t n) {
+    int beyond = 0;  // an integer, so that this loop vectorises too
+    for (int64_t i = 0; i < n; ++i) beyond |= __builtin_fabsf(alpha[i] * x[i]) > kReductionLimit ? 1 : 0;
+    if (beyond == 0) {
+        for (int64_t i = 0; i < n; ++i) out[i] = x[i] + sin_squared(alpha[i] * x[i]) * inverse[i];
+    } else {
+        for (int64_t i = 0; i < n; ++i) {
+            const float s = __builtin_sinf(alpha[i] * x[i]);
+            out[i] = x[i] + s * s * inverse[i];
+        }
+    }
+}
+
+}  // namespace
+
+const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {DUALAR_TEXT(DUALAR_FORM), kWidth, product, snake};
+
+}  // namespace dualar::nn

@@ -1,0 +1,120 @@
+"""The CPU kernels, every form that this machine runs, against numpy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualar import _core
+
+FORMS = _core._forms()
+forms = pytest.mark.parametrize("form", FORMS)
+
+
+def windows(x: np.ndarray, *, taps: int, stride: int, dilation: int) -> np.ndarray:
+    """[rows, taps * channels]: what each row of the product sees."""
+    rows = (len(x) - (taps - 1) * dilation - 1) // stride + 1
+    index = np.arange(rows)[:, None] * stride + np.arange(taps) * dilation
+    return x[index].reshape(rows, -1)
+
+
+def check(form: str, *, columns: int, channels: int, n: int, half: bool, threads: int, **shape: int) -> None:
+    rng = np.random.default_rng([columns, channels, n])
+    shape = {"taps": 1, "stride": 1, "dilation": 1} | shape
+    x = rng.standard_normal((columns, channels)).astype(np.float32)
+    weights = rng.standard_normal((n, shape["taps"] * channels)).astype(np.float32)
+    if half:
+        weights = weights.astype(np.float16).astype(np.float32)  # as the file would have them: nothing is lost
+    period = n // 2 if n % 2 == 0 else n
+    bias = rng.standard_normal(period).astype(np.float32)
+    seen = windows(x.astype(np.float64), **shape)
+    want = seen @ weights.T.astype(np.float64) + np.tile(bias, n // period)
+    options: dict[str, Any] = {"bias": bias, "half": half, "threads": threads, "form": form, **shape}
+    got = _core._product(x, weights, **options)
+    bound = 2e-6 * np.sqrt(weights.shape[1]) * (np.abs(seen).max() * np.abs(weights).max() + 1)
+    np.testing.assert_allclose(got, want, atol=bound, rtol=0)
+    residual = rng.standard_normal(want.shape).astype(np.float32)
+    np.testing.assert_allclose(_core._product(x, weights, residual=residual, **options), want + residual, atol=bound, rtol=0)
+
+
+@forms
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"columns": 1, "channels": 1, "n": 1},
+        {"columns": 1, "channels": 80, "n": 96},  # one row, as a streamed frame has
+        {"columns": 100, "channels": 96, "n": 1, "taps": 7},  # narrow: the last convolution
+        {"columns": 61, "channels": 24, "n": 33, "taps": 7, "dilation": 9},  # a panel with one column, uneven rows
+        {"columns": 64, "channels": 48, "n": 64, "taps": 8, "stride": 4},  # strided, as the encoder's
+        {"columns": 300, "channels": 130, "n": 260, "taps": 7, "dilation": 3},  # more than the cached bytes
+        {"columns": 13, "channels": 7, "n": 3},
+    ],
+)
+def test_product(form: str, half: bool, shape: dict[str, int]) -> None:
+    for threads in (1, 2, 5):
+        check(form, half=half, threads=threads, **shape)
+
+
+@forms
+@settings(max_examples=60, deadline=None)
+@given(
+    columns=st.integers(1, 60),
+    channels=st.integers(1, 40),
+    n=st.integers(1, 80),
+    taps=st.integers(1, 8),
+    stride=st.integers(1, 4),
+    dilation=st.integers(1, 5),
+    half=st.booleans(),
+    threads=st.integers(1, 4),
+)
+def test_product_of_any_shape(
+    form: str, columns: int, channels: int, n: int, taps: int, stride: int, dilation: int, half: bool, threads: int
+) -> None:
+    columns += (taps - 1) * dilation
+    check(
+        form, columns=columns, channels=channels, n=n, half=half, threads=threads,
+        taps=taps, stride=stride, dilation=dilation,
+    )  # fmt: skip
+
+
+@forms
+def test_large_activations_do_not_overflow(form: str) -> None:
+    """F16 weights never narrow the activations: 1e6 is far above F16's 65504."""
+    x, weights = np.full((3, 8), 1e6, np.float32), np.full((40, 8), 2.0, np.float32)
+    got = _core._product(x, weights, bias=np.zeros(40, np.float32), half=True, form=form)
+    np.testing.assert_array_equal(got, np.full((3, 40), 1.6e7, np.float32))
+
+
+@forms
+def test_snake_is_the_formula(form: str) -> None:
+    """Small, usual and large arguments, alpha of both signs, tiny and zero."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.standard_normal(4000), rng.standard_normal(4000) * 300, [0.0, 1e-8, 1e5, -7e4]])
+    alpha = np.concatenate([rng.standard_normal(7000), rng.standard_normal(1000) * 1e-4, [0.0, 0.0, 1.0, 2.0]])
+    x, alpha = x.astype(np.float32), alpha.astype(np.float32)
+    a, y = alpha.astype(np.float64), (alpha * x).astype(np.float64)  # the product is float32's in both
+    inverse = 1 / (alpha + np.float32(1e-9)).astype(np.float64)
+    want = x + np.sin(y) ** 2 * inverse
+    scale = np.maximum(np.abs(want), np.minimum(np.abs(inverse), 1 / np.maximum(np.abs(a), 1e-9)))
+    order = np.argsort(np.abs(y))  # in rows, so that only those with a large argument take the slow way
+    for row in np.array_split(order, 20):
+        got = _core._snake(x[row], alpha[row], form)
+        assert (np.abs(got - want[row]) <= 4e-7 * np.maximum(scale[row], 1)).all()
+
+
+@forms
+def test_snake_passes_on_what_is_not_a_number(form: str) -> None:
+    got = _core._snake(np.array([np.nan, np.inf, 1.0] * 20, np.float32), np.ones(60, np.float32), form)
+    assert np.isnan(got[0::3]).all() and np.isnan(got[1::3]).all() and np.isfinite(got[2::3]).all()
+
+
+def test_a_form_for_this_machine_and_a_plain_one() -> None:
+    assert FORMS[-1] == "plain"
+    assert set(FORMS) <= {"avx512", "avx2", "neon", "plain"}
+    with pytest.raises(ValueError, match="form"):
+        _core._snake(np.zeros(1, np.float32), np.zeros(1, np.float32), "none")
