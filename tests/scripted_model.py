@@ -106,6 +106,7 @@ class FakeSession:
         self.columns += columns
         assert self.position <= self.max_positions
         logits = self.model.main(self.steps, self.columns)
+        logits.flags.writeable = False  # they are the session's
         return SimpleNamespace(logits=logits, hidden=hashed(8, self.columns))
 
     def fast_begin(self, hidden: Float32, code: int) -> Float32:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from dualar import _core
 
 ATOL = 3e-5

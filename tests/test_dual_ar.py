@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from dualar import _core
 from dualar.config import GenerationConfig, SamplingConfig
 from dualar.generate import FrameLoop, generate
@@ -104,12 +103,12 @@ def test_prefill_in_pieces_is_prefill_at_once(case: Case) -> None:
 
 
 # ------------------------------------------------------------------ the two Fast-AR paths
-@pytest.mark.parametrize("sampling", [SamplingConfig.fish(temperature=0), SamplingConfig.fish()], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(
+    "sampling", [SamplingConfig.fish(temperature=0), SamplingConfig.fish()], ids=["greedy", "drawn"]
+)
 def test_both_fast_paths_give_the_same_codes_on_200_frames(case: Case, sampling: SamplingConfig) -> None:
     frames = 200 - case["prompt"].shape[1] % 7  # not a round number, so that buckets and frames do not line up
-    config = GenerationConfig(
-        max_new_tokens=frames, min_tokens_before_end=frames, sampling=sampling, stall_guard=None
-    )
+    config = GenerationConfig(max_new_tokens=frames, min_tokens_before_end=frames, sampling=sampling, stall_guard=None)
     codes = {}
     for fast_ar in ("cached", "recompute"):
         loop = FrameLoop(case.model, case["prompt"], config, seed=7, fast_ar=fast_ar)

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dualar import _core
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from dualar import _core
 
 FORMS = _core._forms()
 forms = pytest.mark.parametrize("form", FORMS)
@@ -38,7 +37,9 @@ def check(form: str, *, columns: int, channels: int, n: int, half: bool, threads
     bound = 2e-6 * np.sqrt(weights.shape[1]) * (np.abs(seen).max() * np.abs(weights).max() + 1)
     np.testing.assert_allclose(got, want, atol=bound, rtol=0)
     residual = rng.standard_normal(want.shape).astype(np.float32)
-    np.testing.assert_allclose(_core._product(x, weights, residual=residual, **options), want + residual, atol=bound, rtol=0)
+    np.testing.assert_allclose(
+        _core._product(x, weights, residual=residual, **options), want + residual, atol=bound, rtol=0
+    )
 
 
 @forms

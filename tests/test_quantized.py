@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dualar import _core
 from fixtures.make_toy_model import write_toy_model
 from fixtures.s2_layout import WIDE
 from reference.gguf_weights import Weights
 from reference.s2 import DualAR
-
-from dualar import _core
 
 # Root-mean-square difference over the root-mean-square of the deviation of the logits. One rounding of activations to
 # b bits is an error of 2^-b/sqrt(12) of their largest value; some twenty products follow one another in this model.

@@ -26,7 +26,7 @@ def test_lower_layers_know_no_names() -> None:
         for source in (ROOT / "csrc" / layer).iterdir():
             code = source.read_text(encoding="utf-8")
             assert "fish" not in code, f"{source.name} knows a model family"
-            assert ".weight\"" not in code, f"{source.name} knows a tensor name"
+            assert '.weight"' not in code, f"{source.name} knows a tensor name"
 
 
 def test_names_agree_between_cpp_and_python() -> None:

@@ -1,0 +1,192 @@
+"""The codec's decoder in plain PyTorch float32: what the core is compared with. Not part of the package.
+
+Owns the network, from the tensors of a GGUF file; leaves reading it to `tests/reference/gguf_weights.py`. Whole
+decoding only: `TorchCodec(path).decode(codes)`. Layers are the library's own, called the ordinary way.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from reference.gguf_weights import Weights
+
+Get = Callable[[str], Tensor]  # a tensor of the file by its name below some prefix
+
+
+class CausalConv(nn.Module):
+    """[1, C, T] -> [1, C', T]: zeros on the left alone. Depthwise where the weight has one input channel."""
+
+    def __init__(self, get: Get, name: str, *, dilation: int = 1) -> None:
+        super().__init__()
+        self.weight, self.bias, self.dilation = get(name + ".weight"), get(name + ".bias"), dilation
+        self.groups = self.weight.shape[0] if self.weight.shape[1] == 1 else 1
+        self.padding = (self.weight.shape[2] - 1) * dilation
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.pad(x, (self.padding, 0)) if self.padding else x
+        return F.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
+
+
+class CausalTransposedConv(nn.Module):
+    """[1, C, T] -> [1, C', stride * T]: the last kernel - stride samples are dropped."""
+
+    def __init__(self, get: Get, name: str, *, stride: int) -> None:
+        super().__init__()
+        self.weight, self.bias, self.stride = get(name + ".weight"), get(name + ".bias"), stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.conv_transpose1d(x, self.weight, self.bias, stride=self.stride)
+        return y[..., : x.shape[-1] * self.stride]
+
+
+class Snake(nn.Module):
+    """x + sin^2(alpha x) / alpha, for each channel."""
+
+    def __init__(self, get: Get, name: str) -> None:
+        super().__init__()
+        self.alpha = get(name + ".alpha")
+        self.inverse = 1 / (self.alpha + 1e-9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inverse * torch.sin(self.alpha * x).pow(2)
+
+
+class ResidualUnit(nn.Module):
+    """Snake, dilated convolution, snake, pointwise convolution, plus the input."""
+
+    def __init__(self, get: Get, prefix: str, *, dilation: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            Snake(get, prefix + "block.0"),
+            CausalConv(get, prefix + "block.1.conv", dilation=dilation),
+            Snake(get, prefix + "block.2"),
+            CausalConv(get, prefix + "block.3.conv"),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.branch(x)
+
+
+class ConvNeXt(nn.Module):
+    """Depthwise convolution, layer norm, two linear layers with GELU between, a gain, plus the input."""
+
+    def __init__(self, get: Get, prefix: str) -> None:
+        super().__init__()
+        self.depthwise = CausalConv(get, prefix + "dwconv.conv")
+        names = ("norm", "pwconv1", "pwconv2")
+        self.norm, self.up, self.down = ((get(f"{prefix}{n}.weight"), get(f"{prefix}{n}.bias")) for n in names)
+        self.gamma = get(prefix + "gamma")
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.depthwise(x).transpose(1, 2)
+        y = F.layer_norm(y, y.shape[-1:], *self.norm, eps=1e-6)
+        y = F.linear(F.gelu(F.linear(y, *self.up)), *self.down)
+        return x + (self.gamma * y).transpose(1, 2)
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block with rope on interleaved pairs, SwiGLU and a gain on each branch: [1, T, D]."""
+
+    def __init__(self, get: Get, prefix: str, *, heads: int, kv_heads: int, head_dim: int, eps: float) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim, self.eps = heads, kv_heads, head_dim, eps
+        self.attention_norm, self.ffn_norm = get(prefix + "attention_norm.weight"), get(prefix + "ffn_norm.weight")
+        self.wqkv, self.wo = get(prefix + "attention.wqkv.weight"), get(prefix + "attention.wo.weight")
+        self.w1, self.w2, self.w3 = (get(f"{prefix}feed_forward.w{i}.weight") for i in (1, 2, 3))
+        self.attention_gain = get(prefix + "attention_layer_scale.gamma")
+        self.ffn_gain = get(prefix + "ffn_layer_scale.gamma")
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+        T, H, K, hd = x.shape[1], self.heads, self.kv_heads, self.head_dim
+        qkv = F.linear(F.rms_norm(x, x.shape[-1:], self.attention_norm, self.eps), self.wqkv)
+        q, k, v = (y.view(1, T, -1, hd).transpose(1, 2) for y in qkv.split([H * hd, K * hd, K * hd], dim=-1))
+        y = F.scaled_dot_product_attention(rope(q, cos, sin), rope(k, cos, sin), v, attn_mask=mask, enable_gqa=K != H)
+        x = x + self.attention_gain * F.linear(y.transpose(1, 2).reshape(1, T, H * hd), self.wo)
+        h = F.rms_norm(x, x.shape[-1:], self.ffn_norm, self.eps)
+        return x + self.ffn_gain * F.linear(F.silu(F.linear(h, self.w1)) * F.linear(h, self.w3), self.w2)
+
+
+def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the interleaved pairs of [1, H, T, hd] by the angles whose cos and sin [T, hd / 2] are given."""
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+
+
+class Transformer(nn.Module):
+    """Windowed causal blocks and a final norm: [1, D, T] -> [1, D, T]."""
+
+    def __init__(self, get: Get, prefix: str, settings: Callable[[str], Any]) -> None:
+        super().__init__()
+        heads, local, self.head_dim = settings("n_head"), settings("n_local_heads"), settings("head_dim")
+        self.eps, self.base = settings("layer_norm_rms_eps"), settings("rope_freq_base")
+        self.window = settings("window_size")
+        kv_heads = heads if local == -1 else local
+        self.blocks = nn.ModuleList(
+            Block(get, f"{prefix}layers.{i}.", heads=heads, kv_heads=kv_heads, head_dim=self.head_dim, eps=self.eps)
+            for i in range(settings("n_layer"))
+        )
+        self.norm = get(prefix + "norm.weight")
+
+    def forward(self, x: Tensor) -> Tensor:
+        position = torch.arange(x.shape[-1])
+        angles = position[:, None] * self.base ** (-torch.arange(0, self.head_dim, 2) / self.head_dim)
+        distance = position[:, None] - position
+        mask = (distance >= 0) & (distance < self.window)
+        x, cos, sin = x.transpose(1, 2), angles.cos(), angles.sin()
+        for block in self.blocks:
+            x = block(x, cos, sin, mask)
+        return F.rms_norm(x, x.shape[-1:], self.norm, self.eps).transpose(1, 2)
+
+
+class TorchCodec(nn.Module):
+    """Codes to samples. float32 on the CPU, whatever type the file has."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__()
+        weights = Weights(path, dtype=np.float32)
+
+        def get(name: str) -> Tensor:
+            return torch.from_numpy(np.array(weights["c." + name], np.float32))
+
+        def setting(name: str) -> Any:
+            return weights.kv("fish_speech.codec." + name)
+
+        quantizers = ["quantizer.semantic_quantizer.quantizers.0."]
+        quantizers += [f"quantizer.quantizer.quantizers.{i}." for i in range(setting("quantizer_residual_codebooks"))]
+        self.codebooks = [get(q + "codebook.weight") for q in quantizers]
+        self.projections = nn.ModuleList(CausalConv(get, q + "out_proj") for q in quantizers)
+        self.post_module = Transformer(get, "quantizer.post_module.", lambda name: setting("rvq_transformer." + name))
+        layers: list[nn.Module] = []
+        for i, factor in enumerate(reversed(setting("quantizer_downsample_factor"))):
+            p = f"quantizer.upsample.{i}."
+            layers += [CausalTransposedConv(get, p + "0.conv", stride=factor), ConvNeXt(get, p + "1.")]
+        p, rates = "decoder.model.", setting("decoder_rates")
+        layers.append(CausalConv(get, p + "0.conv"))
+        for i, rate in enumerate(rates, 1):
+            q = f"{p}{i}.block."
+            layers += [Snake(get, q + "0"), CausalTransposedConv(get, q + "1.conv", stride=rate)]
+            layers += [ResidualUnit(get, f"{q}{j + 2}.", dilation=d) for j, d in enumerate((1, 3, 9))]
+        layers += [Snake(get, f"{p}{len(rates) + 1}"), CausalConv(get, f"{p}{len(rates) + 2}.conv"), nn.Tanh()]
+        self.decoder = nn.Sequential(*layers)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Codes [N, T] -> samples [T * samples_per_frame]."""
+        x = torch.zeros(())
+        for row, codebook, projection in zip(codes, self.codebooks, self.projections, strict=True):
+            x = x + projection(F.embedding(row.clamp(max=len(codebook) - 1), codebook).T[None])
+        return self.decoder(self.post_module(x)).flatten()
+
+    @torch.inference_mode()
+    def decode(self, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+        """`forward` on numpy arrays."""
+        return np.asarray(self(torch.from_numpy(codes.astype(np.int64))).numpy())

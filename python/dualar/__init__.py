@@ -1,0 +1,141 @@
+"""dualar: dual-autoregressive speech models on your own machine.
+
+    import dualar
+    with dualar.load("model.gguf") as engine:
+        engine.synthesize("Hello there.", seed=7).save("hello.wav")
+
+Owns the list of public names and loads what is behind each on first use, so that `import dualar` stays quick; leaves
+everything else to the modules named below.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dualar._version import __version__
+
+if TYPE_CHECKING:
+    from dualar import sampling
+    from dualar._core import (
+        BackendError,
+        DeviceInfo,
+        DualAR,
+        ModelError,
+        Session,
+        StepOutput,
+        default_threads,
+        devices,
+    )
+    from dualar.audio import Audio
+    from dualar.codec import Codec
+    from dualar.config import SamplingConfig, StallGuard
+    from dualar.engine import Engine, load
+    from dualar.generate import Frame, Generation, Timings
+    from dualar.prompt import build_prompt
+    from dualar.tokenizer import Tokenizer
+
+# Public name -> the module that has it. A name that is a module itself stands with "".
+_HOMES = {
+    "Audio": "audio",
+    "BackendError": "_core",
+    "Codec": "codec",
+    "DeviceInfo": "_core",
+    "DualAR": "_core",
+    "Engine": "engine",
+    "Frame": "generate",
+    "Generation": "generate",
+    "ModelError": "_core",
+    "SamplingConfig": "config",
+    "Session": "_core",
+    "StallGuard": "config",
+    "StepOutput": "_core",
+    "Timings": "generate",
+    "Tokenizer": "tokenizer",
+    "build_prompt": "prompt",
+    "default_threads": "_core",
+    "devices": "_core",
+    "load": "engine",
+    "sampling": "",
+}
+
+__all__ = [
+    "Audio",
+    "BackendError",
+    "Codec",
+    "DeviceInfo",
+    "DualAR",
+    "Engine",
+    "Frame",
+    "Generation",
+    "ModelError",
+    "SamplingConfig",
+    "Session",
+    "StallGuard",
+    "StepOutput",
+    "Timings",
+    "Tokenizer",
+    "__version__",
+    "build_prompt",
+    "default_threads",
+    "devices",
+    "load",
+    "sampling",
+]
+
+_log_is_routed = False
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_core":  # reached by the first `from dualar import _core`, before it is an attribute
+        return _load_core()
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dualar' has no attribute {name!r}")
+    if home == "_core":
+        value: Any = getattr(_load_core(), name)
+    elif home == "":
+        value = importlib.import_module(f"dualar.{name}")
+    else:
+        value = getattr(importlib.import_module(f"dualar.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _load_core() -> Any:
+    """The compiled core, its log routed; ImportError with advice where it was not built."""
+    try:
+        core = importlib.import_module("dualar._core")
+    except ModuleNotFoundError as error:
+        if error.name != "dualar._core":
+            raise
+        raise ImportError(
+            "[dualar] expected the compiled module dualar._core beside the package, found none: install the package "
+            "(`pip install .` in the source folder) instead of importing it from the source tree",
+            name="dualar._core",
+        ) from error
+    _route_ggml_log(core)
+    return core
+
+
+def _route_ggml_log(core: Any) -> None:
+    """Send ggml's log lines to the logger "dualar.ggml", once."""
+    global _log_is_routed
+    if _log_is_routed:
+        return
+    import atexit
+    import logging
+
+    logger = logging.getLogger("dualar.ggml")
+
+    def sink(level: int, text: str) -> None:
+        if line := text.rstrip():
+            logger.log(level, "%s", line)
+
+    core.set_log_sink(sink)
+    atexit.register(core.set_log_sink, None)  # ggml may still speak while the interpreter goes away
+    _log_is_routed = True

@@ -1,0 +1,366 @@
+"""A loaded model file, from text to sound.
+
+Owns `load` and `Engine`: what a file holds and what it lacks, its lifetime (close, fork), and the way from text over
+codes to samples. Leaves the loop to `generate.py`, the prompt to `prompt.py`, samples to `codec.py` and `audio.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from dualar import _core, _route_ggml_log
+from dualar.audio import Audio
+from dualar.codec import Codec
+from dualar.config import DEFAULT_STALL_GUARD, SamplingConfig, StallGuard
+from dualar.generate import Frame, Generation, generate
+from dualar.prompt import build_prompt
+from dualar.tokenizer import METADATA_KEY, Tokenizer
+
+FastAR = Literal["cached", "recompute"]
+KvType = Literal["auto", "f32", "f16"]
+
+# Codec tensors carry this prefix; all others belong to the Slow-AR and the Fast-AR.
+_CODEC_PREFIX = "c."
+
+_route_ggml_log(_core)  # for where another module imported the core first
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    fast_ar: FastAR = "cached",
+    kv_type: KvType = "auto",
+    tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
+    im_end_id: int | None = None,
+) -> Engine:
+    """Load a GGUF file; use the result as a context manager, or close() it.
+
+    device: a name that `dualar.devices()` lists. threads: CPU threads, by default what the machine and its container
+    allow. fast_ar: "cached" (quick) or "recompute" (the stateless check; the same codes). kv_type: "f32", "f16" or
+    "auto" (f32 for F32 weights, else f16). tokenizer: a tokenizer.json or a Tokenizer, by default the one in the file,
+    beside it or in its parent folder. im_end_id: the token that ends speech, by default the tokenizer's `<|im_end|>`.
+
+    Errors: ValueError for a bad option; ModelError for a file that is missing, damaged or of another kind;
+    BackendError for a device that this build or machine lacks.
+    """
+    return Engine(
+        path,
+        device=device,
+        threads=threads,
+        fast_ar=fast_ar,
+        kv_type=kv_type,
+        tokenizer=tokenizer,
+        im_end_id=im_end_id,
+    )
+
+
+def load_codec(path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Codec:
+    """What `Codec.load` does; here because it shares the opening of files and devices."""
+    file = open_file(path)
+    if not _has_codec(file):
+        raise _core.ModelError(_no_codec(file.path))
+    runtime = open_runtime(device=device, threads=threads)
+    return Codec(_core.Codec(file, runtime), check=_ForkGuard(file.path))
+
+
+def open_file(path: str | os.PathLike[str]) -> _core.ModelFile:
+    """The GGUF file at `path`; ValueError for what is no path, ModelError for what is no GGUF."""
+    name = os.fspath(path)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"[load] expected a path, got {name!r}")
+    return _core.ModelFile(name)
+
+
+def open_runtime(*, device: str, threads: int | None) -> _core.Runtime:
+    """A device and its threads; ValueError for a number of threads that is none, BackendError for the device."""
+    return _core.Runtime(device=device, threads=None if threads is None else _count("threads", threads, low=1))
+
+
+class Engine:
+    """One model file on one device. Made by `load`.
+
+    Requests do not see each other: each has its own session, and one engine may serve several threads, whose
+    computations take turns. An engine does not survive a fork: in the child, each use is a BackendError.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        fast_ar: FastAR = "cached",
+        kv_type: KvType = "auto",
+        tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
+        im_end_id: int | None = None,
+    ) -> None:
+        """As `load`, which is the way to make one."""
+        _one_of("fast_ar", fast_ar, get_args(FastAR))
+        _one_of("kv_type", kv_type, get_args(KvType))
+        if im_end_id is not None:
+            im_end_id = _count("im_end_id", im_end_id, low=0)
+        file = open_file(path)
+        self._fast_ar = fast_ar
+        self._kv_type = kv_type
+        self._fork_guard = _ForkGuard(file.path)
+        self._closed = False
+        self._path = file.path
+        self._runtime: _core.Runtime | None = open_runtime(device=device, threads=threads)
+        self._device, self._threads = self._runtime.device, self._runtime.threads
+        self._tokenizer: Tokenizer | None
+        if isinstance(tokenizer, Tokenizer):
+            self._tokenizer = tokenizer
+        else:
+            self._tokenizer = Tokenizer.find_or_none(
+                file.path, metadata_value=file.get(METADATA_KEY), explicit=tokenizer
+            )
+        self._model: _core.DualAR | None = None
+        self._codec: Codec | None = None
+        self._no_model = ""
+
+        if im_end_id is None and self._tokenizer is not None:
+            im_end_id = self._tokenizer.im_end_id
+        if not _has_model(file):
+            self._no_model = (
+                f"[load] expected a speech model in {file.path}, found codec tensors alone: "
+                "codes can be decoded with this file, not made"
+            )
+        elif im_end_id is None:
+            self._no_model = (
+                f"[load] expected a tokenizer in {file.path}, or tokenizer.json beside it or in its parent folder; "
+                "found none: pass tokenizer=, or im_end_id= to run the model on prompts of your own"
+            )
+        else:
+            self._model = _core.DualAR(file, self._runtime, im_end_id=im_end_id)
+            if self._tokenizer is not None:
+                self._tokenizer.check_model(
+                    vocab_size=self._model.vocab_size,
+                    semantic_begin_id=self._model.semantic_begin_id,
+                    semantic_end_id=self._model.semantic_end_id,
+                )
+        if _has_codec(file):
+            self._codec = Codec(_core.Codec(file, self._runtime), check=self._check)
+
+    @property
+    def path(self) -> str:
+        """The file this engine was loaded from."""
+        return self._path
+
+    @property
+    def device(self) -> str:
+        """The device's name."""
+        return self._device
+
+    @property
+    def threads(self) -> int:
+        """CPU threads in use."""
+        return self._threads
+
+    @property
+    def model(self) -> _core.DualAR:
+        """The Slow-AR and Fast-AR; ModelError where the file has none, or nothing tells which token ends speech."""
+        model = self._model  # before the check: close() may come from another thread
+        self._check()
+        if model is None:
+            raise _core.ModelError(self._no_model)
+        return model
+
+    @property
+    def codec(self) -> Codec:
+        """The codec; ModelError where the file has none."""
+        codec = self._codec
+        self._check()
+        if codec is None:
+            raise _core.ModelError(_no_codec(self._path))
+        return codec
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; ModelError where there is none."""
+        tokenizer = self._tokenizer
+        self._check()
+        if tokenizer is None:
+            raise _core.ModelError(
+                f"[load] expected a tokenizer in {self._path}, or tokenizer.json beside it or in its parent folder; "
+                "found none: pass tokenizer="
+            )
+        return tokenizer
+
+    def build_prompt(self, text: str) -> npt.NDArray[np.int32]:
+        """The prompt int32 [1 + num_codebooks, T] that makes this model speak `text`; as `dualar.build_prompt`."""
+        return _prompt(text, self.model, self.tokenizer)
+
+    def generate(
+        self,
+        prompt: npt.ArrayLike,
+        *,
+        max_new_tokens: int | None = None,
+        min_tokens_before_end: int = 0,
+        sampling: SamplingConfig | None = None,
+        seed: int | None = None,
+        on_frame: Callable[[Frame], object] | None = None,
+        stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
+        text_tokens: int | None = None,
+    ) -> Generation:
+        """Codes for a prompt int [1 + num_codebooks, T]; `build_prompt` makes one of text.
+
+        max_new_tokens: frames at most, by default 1024 or what the context leaves. min_tokens_before_end: frames at
+        least. sampling: by default the fish family's. seed: by default a random one, given back. on_frame is called
+        with each Frame as it is made; a return that is False stops, and keeps the frames so far. stall_guard ends
+        runaways; None turns it off. text_tokens: the text's length, for the guard's limit of frames per text token.
+
+        Errors: ValueError for a prompt or number out of range, ModelError for NaN logits, BackendError for the device.
+        """
+        return generate(
+            self.model,
+            prompt,
+            max_new_tokens=max_new_tokens,
+            min_tokens_before_end=min_tokens_before_end,
+            sampling=sampling,
+            seed=seed,
+            on_frame=on_frame,
+            stall_guard=stall_guard,
+            text_tokens=text_tokens,
+            fast_ar=self._fast_ar,
+            kv_type=self._kv_type,
+        )
+
+    def synthesize(
+        self,
+        text: str,
+        *,
+        seed: int | None = None,
+        sampling: SamplingConfig | None = None,
+        max_new_tokens: int | None = None,
+        min_tokens_before_end: int = 0,
+        on_frame: Callable[[Frame], object] | None = None,
+        on_decode: Callable[[int, int], object] | None = None,
+        stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
+    ) -> Audio:
+        """Text to speech. Options as for `generate`; on_decode is called with (frames decoded, frames) per block.
+
+        A model may end before its first frame. Then the Audio has no samples, and saving it is a ValueError;
+        min_tokens_before_end=1 rules it out.
+
+        Errors: as for `generate`; ValueError for text that is empty or cannot be encoded; ModelError where the file
+        lacks a part that speech needs.
+        """
+        # All parts at once: a close() by another thread, from here on, does not stop this request.
+        model, codec, tokenizer = self.model, self.codec, self.tokenizer
+        generation = generate(
+            model,
+            _prompt(text, model, tokenizer),
+            max_new_tokens=max_new_tokens,
+            min_tokens_before_end=min_tokens_before_end,
+            sampling=sampling,
+            seed=seed,
+            on_frame=on_frame,
+            stall_guard=stall_guard,
+            text_tokens=len(tokenizer.encode_text(text)),
+            fast_ar=self._fast_ar,
+            kv_type=self._kv_type,
+        )
+        started = time.perf_counter()
+        samples = codec._decode(generation.codes, on_decode)
+        decode_ms = (time.perf_counter() - started) * 1e3
+        timings = generation.timings
+        seconds = samples.shape[0] / codec.sample_rate
+        spent = (timings.prefill_ms + timings.loop_ms + decode_ms) / 1e3
+        return Audio(
+            samples=samples,
+            sample_rate=codec.sample_rate,
+            codes=generation.codes,
+            finish_reason=generation.finish_reason,
+            seed=generation.seed,
+            timings=replace(timings, decode_ms=decode_ms, real_time_factor=spent / seconds if seconds > 0 else None),
+            padded_frames=generation.padded_frames,
+        )
+
+    def close(self) -> None:
+        """Give the weights back. Requests still running in other threads end first; a later use is a ValueError."""
+        self._closed = True
+        self._model = self._codec = self._runtime = self._tokenizer = None
+
+    def __enter__(self) -> Engine:
+        self._check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"device={self._device!r}, threads={self._threads}"
+        return f"<dualar.Engine {self._path!r} {state}>"
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ValueError(f"[engine] expected an open engine, got one that was closed ({self._path})")
+        self._fork_guard()
+
+
+class _ForkGuard:
+    """Called before each use: a forked child has the model's memory but none of its threads, and would hang."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._pid = os.getpid()
+
+    def __call__(self) -> None:
+        if os.getpid() != self._pid:
+            raise _core.BackendError(
+                f"[engine] expected the process that loaded {self._path} (pid {self._pid}), got its fork (pid "
+                f"{os.getpid()}): load the model in the child, or start it with the method 'spawn'"
+            )
+
+
+def _prompt(text: str, model: _core.DualAR, tokenizer: Tokenizer) -> npt.NDArray[np.int32]:
+    return build_prompt(
+        text,
+        tokenizer=tokenizer,
+        num_codebooks=model.num_codebooks,
+        codebook_size=model.codebook_size,
+        semantic_begin_id=model.semantic_begin_id,
+    )
+
+
+def _has_codec(file: _core.ModelFile) -> bool:
+    return any(name.startswith(_CODEC_PREFIX) for name, _, _ in file.tensors())
+
+
+def _has_model(file: _core.ModelFile) -> bool:
+    # A file with no tensor at all goes to the core, which says what is missing.
+    names = [name for name, _, _ in file.tensors()]
+    return not names or any(not name.startswith(_CODEC_PREFIX) for name in names)
+
+
+def _no_codec(path: str) -> str:
+    return f"[load] expected codec tensors ({_CODEC_PREFIX}*) in {path}, found none: codes can be made, not decoded"
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"[load] expected {name} one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _count(name: str, value: object, *, low: int) -> int:
+    number: int | None = None
+    if not isinstance(value, bool):
+        with contextlib.suppress(TypeError):
+            number = operator.index(value)  # type: ignore[arg-type]
+    if number is None or not low <= number < 2**31:
+        raise ValueError(f"[load] expected {name} a whole number >= {low}, got {value!r}")
+    return number
