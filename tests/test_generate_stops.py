@@ -213,3 +213,13 @@ def test_frames_per_text_token_with_a_floor() -> None:
     for off in (None, StallGuard(frames_per_text_token=0)):
         got = generate(FakeModel(), PROMPT, seed=0, stall_guard=off, text_tokens=1, max_new_tokens=300)
         assert got.finish_reason == "length"
+
+
+def test_frames_that_were_asked_for_are_no_stall() -> None:
+    """Neither the repeats nor the text's length end what min_tokens_before_end asks for."""
+    guard = StallGuard(repeat_frames=5, min_frames=10, frames_per_text_token=1.0)
+    model = FakeModel(main=script(*[7] * 80))
+    got = generate(
+        model, PROMPT, max_new_tokens=60, min_tokens_before_end=30, sampling=GREEDY, stall_guard=guard, text_tokens=1
+    )
+    assert got.finish_reason == "stalled" and got.codes.shape == (N, 30)

@@ -137,7 +137,9 @@ class FrameLoop(Iterator[Frame]):
         self.seed = _checked_seed(seed)
         start = 0 if session is None else session.position
         self.max_new_tokens = _frame_budget(model, self._config, start + self._prompt.shape[1], session)
-        self._frame_limit = _text_limit(self._config.stall_guard, text_tokens)
+        limit = _text_limit(self._config.stall_guard, text_tokens)
+        # Frames that were asked for are no stall.
+        self._frame_limit = None if limit is None else max(limit, self._config.min_tokens_before_end)
         self._session = session or model.session(
             max_positions=self._prompt.shape[1] + self.max_new_tokens, kv_type=kv_type
         )
@@ -197,7 +199,7 @@ class FrameLoop(Iterator[Frame]):
             self._loop_s += time.perf_counter() - began
             yield frame
             began = time.perf_counter()
-            if watch.stalled(drawn):
+            if watch.stalled(drawn) and self.frames >= self._config.min_tokens_before_end:
                 self.finish_reason = "stalled"
                 return
             # The Slow-AR is not asked whether the next token would have been the end, so "length" says that the
