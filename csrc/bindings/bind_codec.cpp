@@ -1,6 +1,8 @@
 // The codec and its streams.
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "bindings/arrays.h"
 #include "models/dac.h"
 #include "runtime/error.h"
@@ -26,6 +28,28 @@ void bind_codec(py::module_& m) {
             py::arg("codes"))
         .def("reset", &DacStream::reset);
 
+    py::class_<DacEncodeStream>(m, "CodecEncoder", "Encoder state of one clip; one thread at a time.")
+        .def_property_readonly("max_frames", &DacEncodeStream::max_frames)
+        .def_property_readonly("nbytes", &DacEncodeStream::nbytes)
+        .def_property_readonly("graph_builds", &DacEncodeStream::graph_builds)
+        .def(
+            "push",
+            [](DacEncodeStream& s, const py::array& samples) {
+                const std::vector<float> values = floats(samples, "samples");
+                std::vector<int32_t> codes;
+                {
+                    const py::gil_scoped_release release;
+                    codes = s.push(values);
+                }
+                const int64_t rows = s.codebooks();
+                py::array_t<int32_t> out({rows, static_cast<int64_t>(codes.size()) / rows});
+                std::copy(codes.begin(), codes.end(), out.mutable_data());
+                return out;
+            },
+            py::arg("samples"))
+        .def("reset", &DacEncodeStream::reset)
+        .def("_latent", [](const DacEncodeStream& s) { return to_numpy(s.latent()); });
+
     py::class_<Dac, std::shared_ptr<Dac>>(m, "Codec", "The codec's weights.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
                  const py::gil_scoped_release release;
@@ -50,7 +74,15 @@ void bind_codec(py::module_& m) {
                 const py::gil_scoped_release release;
                 return std::make_unique<DacStream>(std::move(codec), max_frames);
             },
-            py::kw_only(), py::arg("max_frames") = 8);
+            py::kw_only(), py::arg("max_frames") = 8)
+        .def_property_readonly("can_encode", [](const Dac& d) { return d.encoder() != nullptr; })
+        .def(
+            "encoder",
+            [](std::shared_ptr<Dac> codec, int64_t max_frames) {
+                const py::gil_scoped_release release;
+                return std::make_unique<DacEncodeStream>(std::move(codec), max_frames);
+            },
+            py::kw_only(), py::arg("max_frames") = 16);
 }
 
 }  // namespace dualar::bindings

@@ -41,12 +41,14 @@ void set_weight(nn::Conv& conv, Matrix matrix) {
 
 }  // namespace
 
-nn::Conv read_conv(Weights& weights, const std::string& name, int64_t in, int64_t out, int taps, int dilation) {
+nn::Conv read_conv(Weights& weights, const std::string& name, int64_t in, int64_t out, int taps, int dilation,
+                   int stride) {
     nn::Conv conv;
     conv.in = in;
     conv.out = out;
     conv.taps = taps;
     conv.dilation = dilation;
+    conv.stride = stride;
     set_weight(conv, read_matrix(weights, name + ".weight", {out, in, taps}, out, in * taps,
                                  [=](const float* from, float* to) { nn::arrange_conv(from, out, in, taps, to); }));
     conv.bias = weights.vector(name + ".bias", out);
@@ -122,18 +124,56 @@ nn::BlockConfig read_transformer(const GgufFile& file, const std::string& prefix
     return block;
 }
 
-std::vector<nn::BlockWeights> read_codec_blocks(Weights& weights, const std::string& prefix,
-                                                const nn::BlockConfig& config, int64_t dim, int64_t feed_forward,
-                                                int layers) {
+nn::WindowedTransformer read_windowed(Weights& weights, const std::string& prefix, const nn::BlockConfig& config,
+                                      int64_t dim, int64_t feed_forward, int layers, int64_t window) {
     BlockTensors tensors;
     tensors.dim = dim;
     tensors.feed_forward = feed_forward;
     tensors.layer_scale = true;
     tensors.read_matrix = read_codec_linear;
-    std::vector<nn::BlockWeights> blocks;
+    nn::WindowedTransformer transformer;
+    transformer.config = config;
+    transformer.window = window;
     for (int i = 0; i < layers; ++i)
-        blocks.push_back(read_block(weights, names::indexed((prefix + names::kLayer).c_str(), i), config, tensors));
-    return blocks;
+        transformer.blocks.push_back(
+            read_block(weights, names::indexed((prefix + names::kLayer).c_str(), i), config, tensors));
+    transformer.norm = weights.vector(prefix + names::kNorm, dim);
+    return transformer;
+}
+
+ResidualUnit read_residual_unit(Weights& weights, const std::string& prefix, int64_t channels, int dilation) {
+    return {weights.vector3(prefix + "0.alpha", channels),
+            read_conv(weights, prefix + "1.conv", channels, channels, 7, dilation),
+            weights.vector3(prefix + "2.alpha", channels),
+            read_conv(weights, prefix + "3.conv", channels, channels, 1, 1)};
+}
+
+ggml_tensor* ConvSequence::operator()(ggml_tensor* x, const nn::Conv& conv, const nn::ConvExtras& extras) {
+    return nn::causal_conv(g_, x, conv, state_.tensor(next_++), extras);
+}
+
+ggml_tensor* ConvSequence::operator()(ggml_tensor* x, const nn::ConvNext& block) {
+    return nn::convnext(g_, x, block, state_.tensor(next_++));
+}
+
+ggml_tensor* ConvSequence::operator()(ggml_tensor* x, const ResidualUnit& unit) {
+    ggml_tensor* y = (*this)(x, unit.dilated, {unit.alpha_in});
+    return (*this)(y, unit.pointwise, {unit.alpha_out, x});
+}
+
+void add_state(std::vector<nn::ConvState::Size>& sizes, const nn::Conv& conv) {
+    sizes.push_back({conv.in, conv.history()});
+}
+
+void add_state(std::vector<nn::ConvState::Size>& sizes, const ResidualUnit& unit) {
+    add_state(sizes, unit.dilated);
+    add_state(sizes, unit.pointwise);
+}
+
+int64_t checked_frames(int64_t max_frames) {
+    if (max_frames < 1 || max_frames > 4096)
+        throw std::invalid_argument(text("[max_frames] expected 1 to 4096, got ", max_frames));
+    return max_frames;
 }
 
 }  // namespace dualar

@@ -8,13 +8,14 @@
 
 #include "nn/causal_conv.h"
 #include "nn/convnext.h"
-#include "nn/transformer.h"
+#include "nn/windowed_transformer.h"
 #include "runtime/weights.h"
 
 namespace dualar {
 
 // `name` stands before ".weight" and ".bias". numpy [out, in, taps].
-nn::Conv read_conv(Weights& weights, const std::string& name, int64_t in, int64_t out, int taps, int dilation);
+nn::Conv read_conv(Weights& weights, const std::string& name, int64_t in, int64_t out, int taps, int dilation,
+                   int stride = 1);
 // numpy [channels, 1, taps].
 nn::Conv read_depthwise(Weights& weights, const std::string& name, int64_t channels, int taps);
 // numpy [in, out, kernel], kernel a multiple of the stride.
@@ -23,10 +24,43 @@ nn::Conv read_transposed(Weights& weights, const std::string& name, int64_t in, 
 nn::Linear read_codec_linear(Weights& weights, const std::string& name, int64_t rows, int64_t columns);
 nn::ConvNext read_convnext(Weights& weights, const std::string& prefix, int64_t channels);
 
+// What follows a convolution's input all over the codec: snake, convolution, snake, 1x1 convolution, plus the input.
+struct ResidualUnit {
+    ggml_tensor* alpha_in = nullptr;
+    nn::Conv dilated;
+    ggml_tensor* alpha_out = nullptr;
+    nn::Conv pointwise;
+};
+inline constexpr int kUnitDilations[3] = {1, 3, 9};  // three in a row
+// `prefix` ends in ".block.".
+ResidualUnit read_residual_unit(Weights& weights, const std::string& prefix, int64_t channels, int dilation);
+
 // The fields of a codec transformer under the keys `prefix` + ….
 nn::BlockConfig read_transformer(const GgufFile& file, const std::string& prefix, int64_t heads);
-std::vector<nn::BlockWeights> read_codec_blocks(Weights& weights, const std::string& prefix,
-                                                const nn::BlockConfig& config, int64_t dim, int64_t feed_forward,
-                                                int layers);
+// Its tensors; `prefix` ends in a dot.
+nn::WindowedTransformer read_windowed(Weights& weights, const std::string& prefix, const nn::BlockConfig& config,
+                                      int64_t dim, int64_t feed_forward, int layers, int64_t window);
+
+// The graph's side of a stack of convolutions: each with the next state, in the order in which they are built.
+class ConvSequence {
+  public:
+    ConvSequence(GraphBuilder& g, const nn::ConvState& state) : g_(g), state_(state) {}
+    ggml_tensor* operator()(ggml_tensor* x, const nn::Conv& conv, const nn::ConvExtras& extras = {});
+    ggml_tensor* operator()(ggml_tensor* x, const nn::ConvNext& block);
+    ggml_tensor* operator()(ggml_tensor* x, const ResidualUnit& unit);
+
+  private:
+    GraphBuilder& g_;
+    const nn::ConvState& state_;
+    size_t next_ = 0;
+};
+// How many frames a push of a stream may hold: 1 to 4096, else std::invalid_argument.
+int64_t checked_frames(int64_t max_frames);
+
+// An upper bound on the nodes that one convolution and what goes with it take.
+inline constexpr size_t kNodesPerConv = 64;
+// The states that the sequence takes, for layers listed in that order.
+void add_state(std::vector<nn::ConvState::Size>& sizes, const nn::Conv& conv);
+void add_state(std::vector<nn::ConvState::Size>& sizes, const ResidualUnit& unit);
 
 }  // namespace dualar

@@ -1,5 +1,5 @@
-// The S2 family's codec (a causal DAC variant): codes -> samples.
-// Dac holds the weights; DacStream one stream's state. Whole decoding is a stream that is fed in pieces.
+// The S2 family's codec (a causal DAC variant). Dac holds the weights, its encoder's (dac_encoder.h) apart; DacStream
+// decodes, codes -> samples, with one stream's state. Whole decoding is a stream that is fed in pieces.
 #pragma once
 
 #include <memory>
@@ -7,48 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "nn/causal_conv.h"
-#include "nn/convnext.h"
+#include "models/codec_weights.h"
+#include "models/dac_config.h"
+#include "models/dac_encoder.h"
 #include "nn/rvq.h"
-#include "nn/transformer.h"
 #include "runtime/one_thread.h"
 #include "runtime/weights.h"
 
 namespace dualar {
-
-struct DacConfig {
-    int sample_rate = 0;
-    int64_t hop_length = 0;
-    int64_t encoder_dim = 0;
-    int64_t decoder_dim = 0;
-    int64_t latent_dim = 0;
-    int64_t quantizer_dim = 0;
-    int64_t codebook_dim = 0;
-    int residual_codebooks = 0;
-    int64_t residual_codebook_size = 0;
-    int64_t semantic_codebook_size = 0;
-    std::vector<int64_t> encoder_rates;
-    std::vector<int64_t> decoder_rates;
-    std::vector<int64_t> encoder_transformer_layers;
-    std::vector<int64_t> downsample_factors;
-    nn::BlockConfig rvq_block;
-    int64_t rvq_window = 0;
-    int rvq_layers = 0;
-    int64_t rvq_feed_forward = 0;
-
-    int num_codebooks() const { return 1 + residual_codebooks; }
-    int64_t positions_per_frame() const;  // of the decoder's input
-    int64_t samples_per_frame() const { return hop_length * positions_per_frame(); }
-    int64_t codebook_size(int index) const { return index == 0 ? semantic_codebook_size : residual_codebook_size; }
-};
-
-// What follows a convolution's input in the decoder: snake, convolution, residual.
-struct ResidualUnit {
-    ggml_tensor* alpha_in = nullptr;
-    nn::Conv dilated;
-    ggml_tensor* alpha_out = nullptr;
-    nn::Conv pointwise;
-};
 
 struct DecoderBlock {
     ggml_tensor* alpha = nullptr;
@@ -66,10 +32,12 @@ class Dac {
     // Bring the weights to the device, once: a file that is only looked at never pays for it.
     void load() const;
 
+    // nullptr for a file without encoder tensors.
+    const DacEncoder* encoder() const { return encoder_.get(); }
+
     DacConfig config;
     nn::Rvq rvq;
-    std::vector<nn::BlockWeights> post_blocks;
-    ggml_tensor* post_norm = nullptr;
+    nn::WindowedTransformer post_module;
     struct Upsample {
         nn::Conv conv;
         nn::ConvNext convnext;
@@ -87,6 +55,7 @@ class Dac {
     std::shared_ptr<Backend> backend_;
     mutable Weights weights_;
     mutable std::once_flag loaded_;
+    std::unique_ptr<DacEncoder> encoder_;
 };
 
 class DacStream {
@@ -100,7 +69,7 @@ class DacStream {
     void reset();
 
     int64_t max_frames() const { return max_frames_; }
-    size_t nbytes() const { return cache_.nbytes() + state_.nbytes(); }
+    size_t nbytes() const { return post_module_.nbytes() + state_.nbytes(); }
     int graph_builds() const { return graph_builds_; }
 
   private:
@@ -108,10 +77,8 @@ class DacStream {
 
     std::shared_ptr<const Dac> codec_;
     int64_t max_frames_;
-    int64_t position_ = 0;  // frames so far
-    nn::KvCache cache_;     // a ring of the post_module's window
+    nn::WindowedState post_module_;
     nn::ConvState state_;
-    nn::AttentionFeed feed_;
     std::vector<float> looked_up_;
     std::vector<std::unique_ptr<Graph>> graphs_;  // by frames in a push
     int graph_builds_ = 0;

@@ -8,6 +8,8 @@ namespace dualar {
 
 namespace {
 
+constexpr const char* kName = "fast";
+
 constexpr int64_t kMaxDim = 1 << 20;
 
 // A frame's cache is a few rows: float32 costs nothing and keeps the cached path equal to the recompute.
@@ -90,8 +92,8 @@ std::unique_ptr<Graph> FastState::make_graph(Kind kind, int64_t codes) {
         }
         const int64_t count = x->ne[1];
         const int64_t keys = cached ? cache_.rows() : count;
-        const nn::AttentionInputs inputs = nn::make_attention_inputs(g, count, keys, cached);
-        x = nn::transformer(g, x, model_->blocks, c.block, inputs, cached ? &cache_ : nullptr, "fast");
+        const nn::AttentionInputs inputs = nn::make_attention_inputs(g, kName, count, keys, cached);
+        x = nn::transformer(g, x, model_->blocks, c.block, inputs, cached ? &cache_ : nullptr, kName);
         if (count > 1) x = ggml_cont(g.context, nn::last_columns(g, x, 1));
         x = nn::rms_norm(g, x, model_->norm, c.block.eps);
         g.output("logits", ggml_mul_mat(g.context, model_->head, x));
@@ -111,7 +113,7 @@ std::vector<float> FastState::run(Graph& graph, Kind kind, const float* hidden, 
     const int64_t first = kind == Kind::kStep ? position_ : 0;
     const int64_t positions = kind == Kind::kStep ? 1 : count + 1;
     feed_.linear(first, positions, cached ? cache_.rows() : positions);
-    feed_.set(graph, cached);
+    feed_.set(graph, kName, cached);
     graph.compute();
     std::vector<float> logits(static_cast<size_t>(c.codebook_size));
     graph.get("logits", logits.data(), logits.size());

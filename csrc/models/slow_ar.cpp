@@ -16,6 +16,8 @@ constexpr int64_t kKeyBucket = 256;
 // Longer prompts are fed in pieces of this size, so that memory for intermediates stays bounded.
 constexpr int64_t kPrefillChunk = 512;
 
+constexpr const char* kName = "slow";
+
 constexpr int64_t kMaxDim = 1 << 20;
 constexpr int64_t kMaxCount = int64_t{1} << 31;
 constexpr int kMaxLayers = 1024;
@@ -109,8 +111,8 @@ SlowState::SlowState(std::shared_ptr<const SlowAr> model, std::shared_ptr<Backen
 void SlowState::build(GraphBuilder& g, int64_t count, int64_t keys, bool all_positions, bool full_vocab) const {
     const SlowConfig& c = model_->config;
     ggml_tensor* x = g.input("x", GGML_TYPE_F32, c.dim, count);
-    const nn::AttentionInputs inputs = nn::make_attention_inputs(g, count, keys, /*cached=*/true);
-    x = nn::transformer(g, x, model_->blocks, c.block, inputs, &cache_, "slow");
+    const nn::AttentionInputs inputs = nn::make_attention_inputs(g, kName, count, keys, /*cached=*/true);
+    x = nn::transformer(g, x, model_->blocks, c.block, inputs, &cache_, kName);
     if (!all_positions && count > 1) x = ggml_cont(g.context, nn::last_columns(g, x, 1));
     ggml_tensor* h = nn::rms_norm(g, x, model_->norm, c.block.eps);
     g.output("hidden", c.norm_fast_input ? h : x);
@@ -150,7 +152,7 @@ void SlowState::run(Graph& graph, const int32_t* columns, int64_t count, int64_t
     model_->embed(columns, count, stride, embedded_.data());
     graph.set("x", embedded_.data(), embedded_.size() * sizeof(float));
     feed_.linear(position_, count, keys);
-    feed_.set(graph, /*cached=*/true);
+    feed_.set(graph, kName, /*cached=*/true);
     graph.compute();
 }
 

@@ -29,10 +29,11 @@ size_t KvCache::nbytes(int layers, int64_t kv_dim, int64_t rows, ggml_type type)
     return 2 * static_cast<size_t>(layers) * static_cast<size_t>(rows) * ggml_row_size(type, kv_dim);
 }
 
-AttentionInputs make_attention_inputs(GraphBuilder& g, int64_t positions, int64_t keys, bool cached) {
-    return {g.input("positions", GGML_TYPE_I32, positions),
-            cached ? g.input("rows", GGML_TYPE_I64, positions) : nullptr,
-            g.input("mask", GGML_TYPE_F16, keys, positions), keys};
+AttentionInputs make_attention_inputs(GraphBuilder& g, const std::string& name, int64_t positions, int64_t keys,
+                                      bool cached) {
+    return {g.input(name + ".positions", GGML_TYPE_I32, positions),
+            cached ? g.input(name + ".rows", GGML_TYPE_I64, positions) : nullptr,
+            g.input(name + ".mask", GGML_TYPE_F16, keys, positions), keys};
 }
 
 void AttentionFeed::linear(int64_t first, int64_t count, int64_t keys) {
@@ -61,10 +62,10 @@ void AttentionFeed::windowed(int64_t first, int64_t count, int64_t ring, int64_t
     }
 }
 
-void AttentionFeed::set(Graph& graph, bool cached) const {
-    graph.set("positions", positions.data(), positions.size() * sizeof(int32_t));
-    if (cached) graph.set("rows", rows.data(), rows.size() * sizeof(int64_t));
-    graph.set("mask", mask.data(), mask.size() * sizeof(ggml_fp16_t));
+void AttentionFeed::set(Graph& graph, const std::string& name, bool cached) const {
+    graph.set(name + ".positions", positions.data(), positions.size() * sizeof(int32_t));
+    if (cached) graph.set(name + ".rows", rows.data(), rows.size() * sizeof(int64_t));
+    graph.set(name + ".mask", mask.data(), mask.size() * sizeof(ggml_fp16_t));
 }
 
 }  // namespace dualar::nn

@@ -3,6 +3,7 @@
 // affair. Knows no model.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "runtime/graph.h"
@@ -41,7 +42,9 @@ struct AttentionInputs {
     int64_t keys;            // cache rows that attention reads, from row 0 on
 };
 
-AttentionInputs make_attention_inputs(GraphBuilder& g, int64_t positions, int64_t keys, bool cached);
+// `name` tells them from those of another transformer in the same graph.
+AttentionInputs make_attention_inputs(GraphBuilder& g, const std::string& name, int64_t positions, int64_t keys,
+                                      bool cached);
 
 // Host side of those inputs.
 struct AttentionFeed {
@@ -53,7 +56,7 @@ struct AttentionFeed {
     void linear(int64_t first, int64_t count, int64_t keys);
     // The same for a ring of `ring` rows; each query sees the last `window` positions, itself included.
     void windowed(int64_t first, int64_t count, int64_t ring, int64_t window);
-    void set(Graph& graph, bool cached) const;
+    void set(Graph& graph, const std::string& name, bool cached) const;
 };
 
 }  // namespace dualar::nn

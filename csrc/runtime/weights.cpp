@@ -119,15 +119,15 @@ HostTable Weights::table(const std::string& name, int64_t rows, int64_t columns)
     return source == nullptr ? HostTable() : HostTable(source->data, source->type, rows, columns);
 }
 
-void Weights::check() const {
-    if (problems_.empty()) return;
-    std::string all = text("[", file_->path(), "] ", problems_.size(), " tensor(s) are not as expected:");
-    for (const std::string& problem : problems_) all += "\n  " + problem;
+void check_tensors(const std::string& path, const std::vector<std::string>& problems) {
+    if (problems.empty()) return;
+    std::string all = text("[", path, "] ", problems.size(), " tensor(s) are not as expected:");
+    for (const std::string& problem : problems) all += "\n  " + problem;
     throw ModelError(all);
 }
 
 void Weights::load() {
-    check();
+    check_tensors(file_->path(), problems_);
     if (backend_->is_cpu()) {
         mapped_buffer_.reset(ggml_backend_cpu_buffer_from_ptr(file_->mapping(), file_->nbytes()));
         if (!mapped_buffer_) throw BackendError("[memory] the mapped file could not serve as a buffer");

@@ -47,14 +47,16 @@ class Weights {
     HostTable table(const std::string& name, int64_t rows, int64_t columns);
     bool has(const std::string& name) const { return file_->find(name) != nullptr; }
 
-    // Throws ModelError listing every problem so far.
-    void check() const;
-    // check(), then bring the data to the device.
+    // What was asked for and is missing, misshapen or of another type, so far.
+    const std::vector<std::string>& problems() const { return problems_; }
+    // Bring the data to the device. ModelError if there are problems.
     void load();
 
     // Names under `prefix` ("" for all) that nothing asked for.
     std::vector<std::string> unused() const;
+    bool asked(const std::string& name) const { return asked_.count(name) != 0; }
     const GgufFile& file() const { return *file_; }
+    const std::shared_ptr<const GgufFile>& shared_file() const { return file_; }
 
   private:
     ggml_tensor* mapped(const FileTensor* source, int64_t ne0, int64_t ne1);
@@ -77,6 +79,9 @@ class Weights {
     ggml_backend_buffer_ptr mapped_buffer_;
     ggml_backend_buffer_ptr prepared_buffer_;
 };
+
+// Throws ModelError listing the problems, if there are any.
+void check_tensors(const std::string& path, const std::vector<std::string>& problems);
 
 // "(2, 3)"
 std::string to_text(const Shape& shape);

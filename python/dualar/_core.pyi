@@ -144,7 +144,10 @@ class Codec:
     def codebook_sizes(self) -> list[int]: ...  # [num_codebooks], the semantic codebook first
     @property
     def unused_tensors(self) -> list[str]: ...
+    @property
+    def can_encode(self) -> bool: ...  # does the file hold the encoder's tensors?
     def stream(self, *, max_frames: int = 8) -> CodecStream: ...
+    def encoder(self, *, max_frames: int = 16) -> CodecEncoder: ...
 
 class CodecStream:
     """Streaming decoder state. push() gives exactly k frames of samples for k frames of codes."""
@@ -158,6 +161,20 @@ class CodecStream:
     def push(self, codes: Integers) -> Float32:
         """codes int [num_codebooks, 0 <= k <= max_frames] -> samples float32 [k * samples_per_frame]."""
     def reset(self) -> None: ...
+
+class CodecEncoder:
+    """Encoder state of one clip. Pieces of whole frames give the same codes as the clip at once."""
+
+    @property
+    def max_frames(self) -> int: ...  # frames that one push may hold
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def graph_builds(self) -> int: ...
+    def push(self, samples: Float32) -> Int32:
+        """samples float32 [k * samples_per_frame], 0 <= k <= max_frames -> codes int32 [num_codebooks, k]."""
+    def reset(self) -> None: ...
+    def _latent(self) -> Float32: ...  # what the quantizer was given by the last push, [k * dim]
 
 # For the tests of this project only.
 def _quantize(values: Float32, type_name: str) -> npt.NDArray[np.uint8]:

@@ -1,0 +1,89 @@
+// The encoding half of the S2 family's codec: samples -> codes, in pieces of whole frames, with one clip's state.
+// DacEncoder holds the weights (loaded when a first clip needs them), DacEncodeStream the state.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "models/codec_weights.h"
+#include "models/dac_config.h"
+#include "nn/rvq.h"
+#include "runtime/one_thread.h"
+
+namespace dualar {
+
+class Dac;
+
+struct EncoderBlock {
+    ResidualUnit units[3];
+    ggml_tensor* alpha = nullptr;
+    nn::Conv downsample;
+    nn::WindowedTransformer transformer;  // without blocks where the codec has none there
+};
+
+class DacEncoder {
+  public:
+    static bool present(const GgufFile& file);
+    // Problems are left in weights().
+    DacEncoder(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, const DacConfig& config);
+
+    const Weights& weights() const { return weights_; }
+    void load() const;
+
+    nn::Conv first;
+    std::vector<EncoderBlock> blocks;
+    ggml_tensor* last_alpha = nullptr;
+    nn::Conv last;
+    struct Downsample {
+        nn::Conv conv;
+        nn::ConvNext convnext;
+    };
+    std::vector<Downsample> downsamples;
+    nn::WindowedTransformer pre_module;
+    nn::RvqEncoder quantizer;
+
+  private:
+    void read_blocks(const DacConfig& config);
+    void read_quantizer(const DacConfig& config);
+
+    mutable Weights weights_;
+    mutable std::once_flag loaded_;
+};
+
+class DacEncodeStream {
+  public:
+    // ModelError for a codec without an encoder. max_frames: how many frames one push may hold, 1 to 4096.
+    DacEncodeStream(std::shared_ptr<const Dac> codec, int64_t max_frames);
+
+    // samples [frames * samples_per_frame] -> codes int32 [codebooks, frames] row-major.
+    std::vector<int32_t> push(const std::vector<float>& samples);
+    void reset();
+
+    int64_t max_frames() const { return max_frames_; }
+    int64_t codebooks() const;
+    size_t nbytes() const;
+    int graph_builds() const { return graph_builds_; }
+    // What the quantizer was given by the last push, [frames, dim]: for tests.
+    const std::vector<float>& latent() const { return latent_; }
+
+  private:
+    void build(GraphBuilder& g, int64_t frames) const;
+
+    std::shared_ptr<const Dac> codec_;
+    const DacEncoder& encoder_;
+    int64_t max_frames_;
+    nn::ConvState state_;
+    // One for each transformer, the pre_module's last, with the positions that it has per frame.
+    struct Windowed {
+        std::unique_ptr<nn::WindowedState> state;
+        int64_t positions_per_frame;
+    };
+    std::vector<Windowed> windowed_;
+    std::vector<float> latent_;
+    std::vector<std::unique_ptr<Graph>> graphs_;  // by frames in a push
+    int graph_builds_ = 0;
+    OneThread one_thread_;
+};
+
+}  // namespace dualar

@@ -1,0 +1,40 @@
+// A causal transformer that sees a window of past positions, run in pieces: its keys and values lie in a ring.
+// Knows no file and no tensor name.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nn/transformer.h"
+
+namespace dualar::nn {
+
+struct WindowedTransformer {
+    std::vector<BlockWeights> blocks;
+    BlockConfig config;
+    ggml_tensor* norm = nullptr;  // after the last block
+    int64_t window = 0;           // positions seen, the query's own included
+};
+
+class WindowedState {
+  public:
+    // `weights` must outlive the state. max_positions: how many one run may hold. `name` tells its inputs in a graph.
+    WindowedState(const Backend& backend, const WindowedTransformer& weights, int64_t max_positions, std::string name);
+
+    // x [D, T], T <= max_positions -> [D, T].
+    ggml_tensor* build(GraphBuilder& g, ggml_tensor* x) const;
+    // Before a run of a graph with `count` positions; after it.
+    void set(Graph& graph, int64_t count);
+    void advance(int64_t count) { position_ += count; }
+    void reset() { position_ = 0; }  // rows of the ring past the position are never read
+    size_t nbytes() const { return cache_.nbytes(); }
+
+  private:
+    const WindowedTransformer& weights_;
+    std::string name_;
+    KvCache cache_;
+    AttentionFeed feed_;
+    int64_t position_ = 0;
+};
+
+}  // namespace dualar::nn
