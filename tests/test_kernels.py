@@ -119,3 +119,63 @@ def test_a_form_for_this_machine_and_a_plain_one() -> None:
     assert set(FORMS) <= {"avx512", "avx2", "neon", "plain"}
     with pytest.raises(ValueError, match="form"):
         _core._snake(np.zeros(1, np.float32), np.zeros(1, np.float32), "none")
+
+
+QUANTIZED = ["Q8_0", "Q4_0", "Q4_K"]
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """Activations as the kernels round them: blocks of 32 to 8 bits, ties to even."""
+    blocks = x.reshape(len(x), -1, 32)
+    largest = np.abs(blocks).max(-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inverse = np.where(largest > 0, np.float32(127) / largest, np.float32(0))
+    steps = np.round(blocks * inverse)
+    return (steps.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape)
+
+
+@forms
+@pytest.mark.parametrize("type_name", QUANTIZED)
+@pytest.mark.parametrize(("n", "depth"), [(1, 256), (16, 256), (37, 512), (70, 1024)])
+@pytest.mark.parametrize("columns", [1, 3, 4, 13])
+def test_quantized_product(form: str, type_name: str, n: int, depth: int, columns: int) -> None:
+    rng = np.random.default_rng([n, depth, columns])
+    rows = _core._quantize(rng.standard_normal((n, depth)).astype(np.float32), type_name)
+    x = rng.standard_normal((columns, depth)).astype(np.float32) * 3
+    x[0, :32] = 0  # a block without a scale
+    want = rounded(x) @ _core._dequantize(rows, type_name, n, depth).T.astype(np.float64)
+    for threads in (1, 3):
+        got = _core._quantized_product(x, rows, type_name, threads=threads, form=form)
+        np.testing.assert_allclose(got, want, atol=2e-6 * depth, rtol=2e-6)
+
+
+@forms
+@pytest.mark.parametrize("type_name", QUANTIZED)
+def test_quantized_product_at_its_largest_values(form: str, type_name: str) -> None:
+    """Weights and activations at both ends of their range: no sum of 8-bit products may saturate."""
+    signs = np.where(np.arange(256) % 2, 1.0, -1.0).astype(np.float32)
+    weights = np.stack([signs, -signs, np.ones(256, np.float32), -np.ones(256, np.float32)] * 5)
+    x = np.stack([signs, -signs, np.ones(256, np.float32)])
+    rows = _core._quantize(weights, type_name)
+    want = rounded(x) @ _core._dequantize(rows, type_name, len(weights), 256).T.astype(np.float64)
+    got = _core._quantized_product(x, rows, type_name, form=form)
+    np.testing.assert_allclose(got, want, atol=1e-3)
+
+
+@forms
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_quantized_product_does_not_hide_what_is_not_a_number(form: str, bad: float) -> None:
+    rows = _core._quantize(np.ones((20, 256), np.float32), "Q8_0")
+    x = np.ones((2, 256), np.float32)
+    x[1, 77] = bad
+    got = _core._quantized_product(x, rows, "Q8_0", form=form)
+    assert np.isfinite(got[0]).all() and np.isnan(got[1]).all()
+
+
+def test_every_form_gives_the_same_quantized_product() -> None:
+    rng = np.random.default_rng(0)
+    rows = _core._quantize(rng.standard_normal((50, 512)).astype(np.float32), "Q4_K")
+    x = rng.standard_normal((5, 512)).astype(np.float32)
+    results = [_core._quantized_product(x, rows, "Q4_K", form=form) for form in FORMS]
+    for other in results[1:]:
+        np.testing.assert_allclose(other, results[0], rtol=1e-5, atol=1e-4)

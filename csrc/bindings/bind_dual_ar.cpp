@@ -119,6 +119,7 @@ void bind_dual_ar(py::module_& m) {
                                    return py::array_t<int32_t>(static_cast<py::ssize_t>(ids.size()), ids.data());
                                })
         .def_property_readonly("unused_tensors", &DualAr::unused_tensors)
+        .def("load", &DualAr::load, py::call_guard<py::gil_scoped_release>())
         .def("kv_bytes", &DualAr::kv_bytes, py::arg("max_positions"), py::arg("kv_type") = "auto")
         .def("session", &DualAr::session, py::kw_only(), py::arg("max_positions"), py::arg("kv_type") = "auto")
         .def(

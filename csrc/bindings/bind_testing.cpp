@@ -70,7 +70,11 @@ py::array_t<float> product(const Floats& x, const Floats& weights, int64_t taps,
                            const std::string& form) {
     const int64_t channels = x.shape(1);
     const int64_t rows = (x.shape(0) - (taps - 1) * dilation - 1) / stride + 1;
-    const nn::PackedMatrix matrix(weights.data(), weights.shape(0), weights.shape(1), half, kernels_named(form));
+    std::vector<ggml_fp16_t> halves(static_cast<size_t>(weights.size()));
+    ggml_fp32_to_fp16_row(weights.data(), halves.data(), weights.size());
+    const void* values = half ? static_cast<const void*>(halves.data()) : weights.data();
+    const nn::PackedMatrix matrix(values, half ? GGML_TYPE_F16 : GGML_TYPE_F32, weights.shape(0), weights.shape(1),
+                                  threads, kernels_named(form));
     nn::PackedProduct p;
     matrix.describe(p);
     p.x = x.data();
@@ -88,11 +92,36 @@ py::array_t<float> product(const Floats& x, const Floats& weights, int64_t taps,
     return to_numpy(std::move(out), {rows, matrix.n()});
 }
 
+// x [columns, depth], rows of ggml blocks -> [columns, n].
+py::array_t<float> quantized_product(const Floats& x, const py::array_t<uint8_t, py::array::c_style>& rows,
+                                     const std::string& type_name, int threads, const std::string& form) {
+    const nn::CpuKernels& kernels = kernels_named(form);
+    const ggml_type type = type_named(type_name);
+    const int64_t depth = x.shape(1);
+    const size_t row_bytes = ggml_row_size(type, depth);
+    const nn::PackedMatrix matrix(rows.data(), type, rows.size() / static_cast<py::ssize_t>(row_bytes), depth, threads,
+                                  kernels);
+    std::vector<char> columns(static_cast<size_t>(x.shape(0)) * nn::quantized_bytes(depth));
+    for (int64_t t = 0; t < x.shape(0); ++t)
+        kernels.quantize(x.data() + t * depth, depth,
+                         columns.data() + static_cast<size_t>(t) * nn::quantized_bytes(depth));
+    nn::QuantizedProduct p;
+    matrix.describe(p);
+    p.x = columns.data();
+    p.columns = x.shape(0);
+    std::vector<float> out(static_cast<size_t>(p.columns * p.n), NAN);
+    p.out = out.data();
+    for (int ith = 0; ith < threads; ++ith) kernels.quantized_product(*matrix.quantized(), p, ith, threads);
+    return to_numpy(std::move(out), {p.columns, p.n});
+}
+
 }  // namespace
 
 void bind_testing(py::module_& m) {
     m.def("_quantize", &quantize, py::arg("values"), py::arg("type_name"));
     m.def("_dequantize", &dequantize, py::arg("data"), py::arg("type_name"), py::arg("rows"), py::arg("cols"));
+    m.def("_quantized_product", &quantized_product, py::arg("x"), py::arg("rows"), py::arg("type_name"), py::kw_only(),
+          py::arg("threads") = 1, py::arg("form"));
     m.def("_forms", [] {
         std::vector<std::string> names;
         for (const nn::CpuKernels* kernels : nn::cpu_kernels()) names.emplace_back(kernels->name);

@@ -4,11 +4,24 @@
 
 namespace dualar {
 
+nn::Linear read_linear(Weights& weights, const std::string& name, int64_t rows, int64_t columns) {
+    const FileTensor* source = weights.file().find(name);
+    if (source == nullptr || !weights.on_cpu() || !nn::PackedMatrix::can_pack(source->type))
+        return {weights.matrix(name, rows, columns), nullptr, nullptr};
+    source = weights.require(name, {rows, columns});
+    if (source == nullptr) return {};
+    auto packed = std::make_shared<nn::PackedMatrix>();
+    weights.on_load([=, &file = weights.file(), threads = weights.threads()] {
+        *packed = nn::PackedMatrix(source->data, source->type, rows, columns, threads);
+        file.forget(*source);
+    });
+    return {nullptr, nullptr, packed};
+}
+
 nn::BlockWeights read_block(Weights& weights, const std::string& prefix, const nn::BlockConfig& config,
                             const BlockTensors& t) {
     const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
-        if (t.read_matrix) return t.read_matrix(weights, name, rows, columns);
-        return nn::Linear{weights.matrix(name, rows, columns), nullptr, nullptr};
+        return t.read_matrix ? t.read_matrix(weights, name, rows, columns) : read_linear(weights, name, rows, columns);
     };
     const auto linear = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
         nn::Linear layer = matrix(name + ".weight", rows, columns);

@@ -16,9 +16,12 @@ struct BlockTensors {
     bool qkv_bias = false;
     bool o_bias = false;
     bool layer_scale = false;
-    // How a matrix is read (the whole name, numpy [rows, columns]); by default as it lies in the file.
+    // How a matrix is read (the whole name, numpy [rows, columns]); by default by read_linear().
     std::function<nn::Linear(Weights&, const std::string&, int64_t, int64_t)> read_matrix;
 };
+
+// A matrix as it lies in the file; on the CPU packed where nn/packed_matrix has a form for its type.
+nn::Linear read_linear(Weights& weights, const std::string& name, int64_t rows, int64_t columns);
 
 // `prefix` ends in a dot: "layers.3.". Problems are noted in `weights`.
 nn::BlockWeights read_block(Weights& weights, const std::string& prefix, const nn::BlockConfig& config,

@@ -26,10 +26,17 @@ Matrix read_matrix(Weights& weights, const std::string& name, const Shape& publi
     const auto fill = [source, arrange](float* out) { arrange(to_float(*source).data(), out); };
     if (!weights.on_cpu()) return {weights.prepared(name, depth, n, fill), nullptr};
     auto packed = std::make_shared<nn::PackedMatrix>();
-    weights.on_load([=] {
+    weights.on_load([=, &file = weights.file(), threads = weights.threads()] {
         std::vector<float> rows(static_cast<size_t>(n * depth));
         fill(rows.data());
-        *packed = nn::PackedMatrix(rows.data(), n, depth, /*half=*/source->type == GGML_TYPE_F16);
+        if (source->type == GGML_TYPE_F16) {  // back to what they were: nothing is lost
+            std::vector<ggml_fp16_t> halves(rows.size());
+            ggml_fp32_to_fp16_row(rows.data(), halves.data(), n * depth);
+            *packed = nn::PackedMatrix(halves.data(), GGML_TYPE_F16, n, depth, threads);
+        } else {
+            *packed = nn::PackedMatrix(rows.data(), GGML_TYPE_F32, n, depth, threads);
+        }
+        file.forget(*source);
     });
     return {nullptr, packed};
 }

@@ -34,9 +34,13 @@ DualAr::DualAr(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> ba
     if (FastAr::present(weights_.file()))
         fast = std::make_shared<FastAr>(weights_, slow->config.dim, slow->config.num_codebooks,
                                         slow->config.codebook_size);
-    weights_.load();
+    check_tensors(weights_.file().path(), weights_.problems());
     slow_ = std::move(slow);
     fast_ = std::move(fast);
+}
+
+void DualAr::load() const {
+    std::call_once(loaded_, [this] { weights_.load(); });
 }
 
 std::vector<int32_t> DualAr::main_ids() const {
@@ -57,7 +61,7 @@ std::vector<std::string> DualAr::unused_tensors() const {
 ggml_type DualAr::kv_type(const std::string& name) const {
     if (name == "f32") return GGML_TYPE_F32;
     if (name == "f16") return GGML_TYPE_F16;
-    if (name == "auto") return slow_->blocks[0].wqkv.weight->type == GGML_TYPE_F32 ? GGML_TYPE_F32 : GGML_TYPE_F16;
+    if (name == "auto") return slow_->matrix_type == GGML_TYPE_F32 ? GGML_TYPE_F32 : GGML_TYPE_F16;
     throw std::invalid_argument(text("[kv_type] expected \"auto\", \"f32\" or \"f16\", got \"", name, "\""));
 }
 
@@ -72,6 +76,7 @@ std::unique_ptr<Session> DualAr::session(int64_t max_positions, const std::strin
         throw std::invalid_argument(text("[max_positions] expected 1 to the model's context of ",
                                          config().context_length, ", got ", max_positions));
     backend_->check_process();
+    load();
     return std::make_unique<Session>(shared_from_this(), max_positions, kv_type(kv_type_name));
 }
 
@@ -89,6 +94,7 @@ void DualAr::check_fast_arguments(const std::vector<float>& hidden, const std::v
 
 std::vector<float> DualAr::fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const {
     check_fast_arguments(hidden, prefix);
+    load();
     const std::lock_guard<std::mutex> lock(oracle_mutex_);
     if (!oracle_) oracle_ = std::make_unique<FastState>(fast_, backend_);
     return oracle_->decode(hidden.data(), prefix.data(), static_cast<int64_t>(prefix.size()));

@@ -20,6 +20,9 @@ class DualAr : public std::enable_shared_from_this<DualAr> {
     // Throws ModelError listing what is wrong with the file.
     DualAr(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, int64_t im_end);
 
+    // Bring the weights to the device, once. session() and fast_decode() do it where it has not been done.
+    void load() const;
+
     const SlowConfig& config() const { return slow_->config; }
     bool has_fast_ar() const { return fast_ != nullptr; }
     // Token id of each sliced logit: the semantic ids ascending, then im_end.
@@ -38,7 +41,8 @@ class DualAr : public std::enable_shared_from_this<DualAr> {
     void check_fast_arguments(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const;
 
     std::shared_ptr<Backend> backend_;
-    Weights weights_;
+    mutable Weights weights_;
+    mutable std::once_flag loaded_;
     std::shared_ptr<const SlowAr> slow_;
     std::shared_ptr<const FastAr> fast_;
     mutable std::mutex oracle_mutex_;

@@ -59,11 +59,11 @@ FastAr::FastAr(Weights& weights, int64_t slow_dim, int num_codebooks, int64_t co
         throw ModelError(text("[", names::kFastProjectIn, "] expected true where the Fast-AR's width ", c.dim,
                               " is not the Slow-AR's ", slow_dim, ", got false"));
     if (projects) {
-        project_in.weight = weights.matrix(names::kFastProjectInWeight, c.dim, slow_dim);
-        project_in.bias = weights.vector(names::kFastProjectInBias, c.dim);
+        project_in = read_linear(weights, names::kFastProjectInWeight, c.dim, slow_dim);
+        project_in->bias = weights.vector(names::kFastProjectInBias, c.dim);
     }
     norm = weights.vector(names::kFastNorm, c.dim);
-    head = weights.matrix(names::kFastOutput, c.codebook_size, c.dim);
+    head = read_linear(weights, names::kFastOutput, c.codebook_size, c.dim);
     embeddings = weights.table(names::kFastEmbeddings, c.codebook_size, c.dim);
 }
 
@@ -87,7 +87,7 @@ std::unique_ptr<Graph> FastState::make_graph(Kind kind, int64_t codes) {
         ggml_tensor* x = g.input("x", GGML_TYPE_F32, c.dim, codes);
         if (kind != Kind::kStep) {
             ggml_tensor* hidden = g.input("hidden", GGML_TYPE_F32, c.slow_dim);
-            if (model_->project_in.weight != nullptr) hidden = nn::linear(g, model_->project_in, hidden);
+            if (model_->project_in) hidden = nn::linear(g, *model_->project_in, hidden);
             x = ggml_concat(g.context, hidden, x, 1);
         }
         const int64_t count = x->ne[1];
@@ -96,7 +96,7 @@ std::unique_ptr<Graph> FastState::make_graph(Kind kind, int64_t codes) {
         x = nn::transformer(g, x, model_->blocks, c.block, inputs, cached ? &cache_ : nullptr, kName);
         if (count > 1) x = ggml_cont(g.context, nn::last_columns(g, x, 1));
         x = nn::rms_norm(g, x, model_->norm, c.block.eps);
-        g.output("logits", ggml_mul_mat(g.context, model_->head, x));
+        g.output("logits", nn::linear(g, model_->head, x));
     };
     const size_t nodes = static_cast<size_t>(c.layers) * nn::kNodesPerBlock + 32;
     return std::make_unique<Graph>(backend_, nodes, build);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "nn/transformer.h"
@@ -29,10 +30,10 @@ class FastAr {
 
     FastConfig config;
     std::vector<nn::BlockWeights> blocks;
-    nn::Linear project_in;  // weight nullptr when the widths match
+    std::optional<nn::Linear> project_in;  // where the widths differ
     ggml_tensor* norm = nullptr;
-    ggml_tensor* head = nullptr;  // ggml [Df, C]
-    HostTable embeddings;         // [C, Df]
+    nn::Linear head;       // [Df] -> [C]
+    HostTable embeddings;  // [C, Df]
 };
 
 class FastState {

@@ -83,7 +83,22 @@ SlowAr::SlowAr(Weights& weights, int64_t im_end) : config(read_config(weights, i
     for (int i = 0; i < c.layers; ++i)
         blocks.push_back(read_block(weights, names::indexed(names::kLayer, i), c.block, tensors));
     norm = weights.vector(names::kNorm, c.dim);
-    head = weights.matrix(c.tied ? names::kEmbeddings : names::kOutput, c.vocab_size, c.dim);
+    const char* head_name = c.tied ? names::kEmbeddings : names::kOutput;
+    head = weights.matrix(head_name, c.vocab_size, c.dim);
+    const FileTensor* wqkv = file.find(names::indexed(names::kLayer, 0) + names::kWqkv + ".weight");
+    if (wqkv != nullptr) matrix_type = wqkv->type;
+    if (head == nullptr || !weights.on_cpu() || !nn::PackedMatrix::can_pack(head->type)) return;
+    auto packed = std::make_shared<nn::PackedMatrix>();
+    sliced_head = packed;
+    weights.on_load([packed, c, source = file.find(head_name), threads = weights.threads()] {
+        const size_t row = ggml_row_size(source->type, c.dim);
+        const auto* rows = static_cast<const char*>(source->data);
+        std::vector<char> slice(rows + static_cast<size_t>(c.semantic_begin) * row,
+                                rows + static_cast<size_t>(c.semantic_end + 1) * row);
+        slice.insert(slice.end(), rows + static_cast<size_t>(c.im_end) * row,
+                     rows + static_cast<size_t>(c.im_end + 1) * row);
+        *packed = nn::PackedMatrix(slice.data(), source->type, c.semantic_count() + 1, c.dim, threads);
+    });
 }
 
 void SlowAr::embed(const int32_t* columns, int64_t count, int64_t stride, float* out) const {
@@ -122,6 +137,10 @@ void SlowState::build(GraphBuilder& g, int64_t count, int64_t keys, bool all_pos
         return;
     }
     // Only the semantic ids and im_end can be emitted: those rows of the head, and no others, are read.
+    if (model_->sliced_head) {
+        g.output("logits", nn::linear(g, {nullptr, nullptr, model_->sliced_head}, h));
+        return;
+    }
     ggml_tensor* semantic = ggml_view_2d(g.context, head, c.dim, c.semantic_count(), head->nb[1],
                                          static_cast<size_t>(c.semantic_begin) * head->nb[1]);
     ggml_tensor* im_end =
@@ -183,7 +202,7 @@ SlowOutput SlowState::feed(const int32_t* columns, int64_t count, bool all_posit
             if (all_positions || last) {
                 graph.get("hidden", out.hidden.data() + row * c.dim, static_cast<size_t>(rows * c.dim));
                 float* logits = out.logits.data() + row * out.width;
-                if (full_vocab) {
+                if (full_vocab || model_->sliced_head) {
                     graph.get("logits", logits, static_cast<size_t>(rows * out.width));
                 } else {
                     for (int64_t r = 0; r < rows; ++r) {

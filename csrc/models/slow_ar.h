@@ -42,6 +42,10 @@ class SlowAr {
     std::vector<nn::BlockWeights> blocks;
     ggml_tensor* norm = nullptr;
     ggml_tensor* head = nullptr;  // ggml [D, V]
+    // The head's rows of the ids that can be emitted: semantic ids ascending, then im_end. Empty where they are read
+    // from `head` itself.
+    std::shared_ptr<const nn::PackedMatrix> sliced_head;
+    ggml_type matrix_type = GGML_TYPE_F32;  // of the layers' matrices in the file
 
   private:
     HostTable embeddings_;

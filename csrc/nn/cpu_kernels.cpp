@@ -1,5 +1,10 @@
 #include "nn/cpu_kernels.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace dualar::nn {
 
 // One for each time that CMakeLists.txt compiles cpu_kernels_form.cpp.
@@ -9,6 +14,23 @@ extern const CpuKernels kernels_avx2;
 extern const CpuKernels kernels_avx512;
 #elif defined(__aarch64__)
 extern const CpuKernels kernels_neon;
+extern const CpuKernels kernels_neon_dot;
+#endif
+
+#if defined(__aarch64__)
+namespace {
+
+bool has_dotprod() {
+#if defined(__APPLE__)
+    return true;  // every Apple silicon has it
+#elif defined(__linux__)
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+    return false;
+#endif
+}
+
+}  // namespace
 #endif
 
 const std::vector<const CpuKernels*>& cpu_kernels() {
@@ -18,10 +40,12 @@ const std::vector<const CpuKernels*>& cpu_kernels() {
         __builtin_cpu_init();
         const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
         if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+            __builtin_cpu_supports("avx512vnni"))
             forms.push_back(&kernels_avx512);
         if (avx2) forms.push_back(&kernels_avx2);  // every CPU with AVX2 has F16C
 #elif defined(__aarch64__)
+        if (has_dotprod()) forms.push_back(&kernels_neon_dot);
         forms.push_back(&kernels_neon);
 #endif
         forms.push_back(&kernels_plain);

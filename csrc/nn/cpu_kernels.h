@@ -31,13 +31,40 @@ struct PackedProduct {
     float* out = nullptr;
 };
 
+// Quantized weight types that have a packed form. Their bits are kept as they are, only their order changes.
+enum class Quantized { q8_0, q4_0, q4_k };
+
+// Weights per scale of the activations, which are rounded to 8 bits: block x[32] -> round(x / s), s = max |x| / 127.
+constexpr int64_t kQuantBlock = 32;
+
+// out[t][o] = sum over d of x[t][d] * weights[o][d].
+struct QuantizedProduct {
+    const void* weights = nullptr;  // panels of `quantized_width` rows
+    size_t panel_bytes = 0;
+    int64_t n = 0;
+    int64_t depth = 0;
+    const void* x = nullptr;  // columns made by quantize(), quantized_bytes(depth) apart
+    int64_t columns = 0;
+    float* out = nullptr;  // [columns][n]
+};
+
+// depth int8 values, then depth / 32 scales (float32), then depth / 32 sums of a block's values (int32).
+constexpr size_t quantized_bytes(int64_t depth) { return static_cast<size_t>(depth + depth / kQuantBlock * 8); }
+
 struct CpuKernels {
     const char* name;  // "avx512", "avx2", "neon", "plain"
-    int width;         // columns of a panel
+    int width;         // columns of a panel of float32 or F16 weights
     // The part that thread `ith` of `nth` computes; together they compute it all.
     void (*product)(const PackedProduct& product, int ith, int nth);
     // out[i] = x[i] + sin^2(alpha[i] x[i]) * inverse[i].
     void (*snake)(const float* x, const float* alpha, const float* inverse, float* out, int64_t n);
+    int quantized_width;  // rows of a panel of quantized weights
+    // `depth` values -> quantized_bytes(depth). A block with a value that is not finite gets a scale that is NaN.
+    void (*quantize)(const float* x, int64_t depth, void* out);
+    size_t (*panel_bytes)(Quantized type, int64_t depth);
+    // `count` rows of ggml blocks, `row_bytes` apart -> one panel; rows past `count` are zero.
+    void (*pack)(Quantized type, const void* rows, size_t row_bytes, int64_t count, int64_t depth, void* panel);
+    void (*quantized_product)(Quantized type, const QuantizedProduct& product, int ith, int nth);
 };
 
 // Those that this machine can run, the best first.

@@ -1,83 +1,31 @@
-// The kernels of cpu_kernels.h, compiled once for each form: DUALAR_FORM is its name, and the compiler's flags say
-// which instructions it may use. Written on the compiler's own vectors, so one text serves them all.
-// Nothing here may call an inline function of the standard library: the linker keeps one copy of those, and it could be
-// the one that only a newer CPU runs.
-#include <stdint.h>
-#include <string.h>
-
-#include "ggml.h"
-#include "nn/cpu_kernels.h"
-
-#if defined(__F16C__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 warns of its own "undefined" vectors
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
-#define DUALAR_JOIN_(a, b) a##b
-#define DUALAR_JOIN(a, b) DUALAR_JOIN_(a, b)
-#define DUALAR_TEXT_(a) #a
-#define DUALAR_TEXT(a) DUALAR_TEXT_(a)
+// The float kernels of cpu_kernels.h, and the table of all. Compiled once for each form: DUALAR_FORM is its name, and
+// the compiler's flags say which instructions it may use. One text serves them all (see cpu_vectors.h).
+#include "nn/cpu_vectors.h"
 
 namespace dualar::nn {
 
 extern const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM);
 
+// cpu_kernels_quantized.cpp, compiled beside this file.
+namespace DUALAR_JOIN(quantized_, DUALAR_FORM) {
+void quantize(const float* x, int64_t depth, void* out);
+size_t panel_bytes(Quantized type, int64_t depth);
+void pack(Quantized type, const void* rows, size_t row_bytes, int64_t count, int64_t depth, void* panel);
+void product(Quantized type, const QuantizedProduct& product, int ith, int nth);
+}  // namespace DUALAR_JOIN(quantized_,DUALAR_FORM)
+
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kLanes = 16;
-constexpr int kRows = 12;  // of a tile: 12 x 2 sums, 2 weights and 1 activation in 32 registers
-#elif defined(__AVX__)
-constexpr int kLanes = 8;
-constexpr int kRows = 6;  // of 16 registers
-#elif defined(__aarch64__)
-constexpr int kLanes = 4;
+// Rows of a tile: with two vectors of sums each, two of weights and one of activations they fill the registers.
+#if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kRows = 12;  // of 32 registers
+#elif defined(__AVX__)
+constexpr int kRows = 6;  // of 16
 #else
-constexpr int kLanes = 4;
 constexpr int kRows = 4;
 #endif
 constexpr int kVectors = 2;
 constexpr int kWidth = kVectors * kLanes;
-
-using Vector = float __attribute__((vector_size(kLanes * sizeof(float))));
-
-inline Vector load(const float* from) {
-    Vector v;
-    memcpy(&v, from, sizeof(v));
-    return v;
-}
-
-inline Vector load(const ggml_fp16_t* from) {
-#if defined(__AVX512F__)
-    return (Vector)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-#elif defined(__F16C__)
-    return (Vector)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-#elif defined(__aarch64__)
-    return (Vector)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
-#else
-    Vector v;
-    for (int i = 0; i < kLanes; ++i) v[i] = ggml_fp16_to_fp32(from[i]);
-    return v;
-#endif
-}
-
-inline Vector broadcast(float value) { return value - Vector{}; }
-
-inline void store(float* to, Vector v) { memcpy(to, &v, sizeof(v)); }
-
-struct Range {
-    int64_t first;
-    int64_t last;
-};
-
-inline Range share(int64_t count, int64_t index, int64_t parts) {
-    return {count * index / parts, count * (index + 1) / parts};
-}
 
 // `Rows` rows of the result by one panel.
 template <int Rows, class Weight>
@@ -222,6 +170,10 @@ void snake(const float* x, const float* alpha, const float* inverse, float* out,
 
 }  // namespace
 
-const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {DUALAR_TEXT(DUALAR_FORM), kWidth, product, snake};
+namespace quantized = DUALAR_JOIN(quantized_, DUALAR_FORM);
+
+const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {
+    DUALAR_TEXT(DUALAR_FORM), kWidth,          product,           snake, kLanes, quantized::quantize,
+    quantized::panel_bytes,   quantized::pack, quantized::product};
 
 }  // namespace dualar::nn

@@ -78,6 +78,38 @@ void product_operator(ggml_tensor* out, int ith, int nth, void* userdata) {
 
 }  // namespace
 
+namespace {
+
+void quantize_operator(ggml_tensor* out, int ith, int nth, void*) {
+    const ggml_tensor* x = out->src[0];
+    const CpuKernels& kernels = *cpu_kernels().front();
+    const RowRange rows = share(out->ne[1], ith, nth);
+    for (int64_t row = rows.first; row < rows.last; ++row)
+        kernels.quantize(column(x, row), x->ne[0],
+                         static_cast<char*>(out->data) + static_cast<size_t>(row) * out->nb[1]);
+}
+
+// x [K, T] rounded to 8 bits, as the kernels take it.
+ggml_tensor* quantized_input(GraphBuilder& g, ggml_tensor* x) {
+    return g.derived(x, [&] {
+        ggml_tensor* sources[] = {x};
+        return ggml_custom_4d(g.context, GGML_TYPE_I8, static_cast<int64_t>(quantized_bytes(x->ne[0])), x->ne[1], 1, 1,
+                              sources, 1, quantize_operator, GGML_N_TASKS_MAX, nullptr);
+    });
+}
+
+void quantized_operator(ggml_tensor* out, int ith, int nth, void* userdata) {
+    const auto& weights = **static_cast<const std::shared_ptr<const PackedMatrix>*>(userdata);
+    QuantizedProduct product;
+    weights.describe(product);
+    product.x = out->src[0]->data;
+    product.columns = out->ne[1];
+    product.out = static_cast<float*>(out->data);
+    weights.kernels().quantized_product(*weights.quantized(), product, ith, nth);
+}
+
+}  // namespace
+
 ggml_tensor* packed_product(GraphBuilder& g, ggml_tensor* x, const std::shared_ptr<const PackedMatrix>& weights,
                             const Windows& windows, int64_t columns, ggml_tensor* bias, ggml_tensor* residual) {
     ProductOperator op;
@@ -93,8 +125,17 @@ ggml_tensor* packed_product(GraphBuilder& g, ggml_tensor* x, const std::shared_p
 }
 
 ggml_tensor* linear(GraphBuilder& g, const Linear& layer, ggml_tensor* x) {
-    if (layer.packed) return packed_product(g, x, layer.packed, {}, x->ne[1], layer.bias, nullptr);
-    ggml_tensor* y = ggml_mul_mat(g.context, layer.weight, x);
+    if (layer.packed && !layer.packed->quantized())
+        return packed_product(g, x, layer.packed, {}, x->ne[1], layer.bias, nullptr);
+    ggml_tensor* y = nullptr;
+    if (layer.packed) {
+        ggml_tensor* sources[] = {quantized_input(g, x)};
+        g.count_work(2.0 * static_cast<double>(x->ne[1] * layer.packed->n() * layer.packed->depth()));
+        y = ggml_custom_4d(g.context, GGML_TYPE_F32, layer.packed->n(), x->ne[1], 1, 1, sources, 1, quantized_operator,
+                           GGML_N_TASKS_MAX, g.own(layer.packed));
+    } else {
+        y = ggml_mul_mat(g.context, layer.weight, x);
+    }
     return layer.bias ? ggml_add(g.context, y, layer.bias) : y;
 }
 

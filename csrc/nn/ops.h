@@ -30,7 +30,7 @@ ggml_tensor* layer_norm(GraphBuilder& g, ggml_tensor* x, ggml_tensor* weight, gg
 // With `history` [C, H], whose columns were through it before, the result is [C, H + T]: those, then x's.
 ggml_tensor* snake(GraphBuilder& g, ggml_tensor* x, ggml_tensor* alpha, ggml_tensor* history = nullptr);
 
-// The product of packed weights with windows of x (CPU only): column t of the result is made of the columns
+// The product of packed float weights with windows of x (CPU only): column t of the result is made of the columns
 // t * stride + j * dilation of x, j < taps. bias and residual (shaped as the result) may be nullptr.
 struct Windows {
     int taps = 1;

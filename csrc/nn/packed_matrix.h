@@ -1,11 +1,13 @@
-// A weight matrix in the panels that nn/cpu_kernels computes with, packed once at load. F16 weights stay F16: they are
-// widened on the way into a product, and activations never narrow.
+// A weight matrix in the panels that nn/cpu_kernels computes with, packed once at load, bit for bit: F16 and quantized
+// weights keep their values, only the order changes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "ggml.h"
 #include "nn/cpu_kernels.h"
 
 namespace dualar::nn {
@@ -13,30 +15,38 @@ namespace dualar::nn {
 class PackedMatrix {
   public:
     PackedMatrix() = default;
-    // rows: n rows of `depth` values, row-major. half: keep them as F16 (the caller knows that this loses nothing).
-    PackedMatrix(const float* rows, int64_t n, int64_t depth, bool half,
+    // rows: n rows of `depth` values of a type that can_pack(), as ggml has them; packed on `threads` threads.
+    PackedMatrix(const void* rows, ggml_type type, int64_t n, int64_t depth, int threads,
                  const CpuKernels& kernels = *cpu_kernels().front());
+    static bool can_pack(ggml_type type);
 
     int64_t n() const { return n_; }
     int64_t depth() const { return depth_; }
     size_t nbytes() const { return nbytes_; }
     const CpuKernels& kernels() const { return *kernels_; }
+    // Empty for float32 and F16 weights.
+    const std::optional<Quantized>& quantized() const { return quantized_; }
 
-    // The weights' part of a product.
+    // The weights' part of a product: the first for float32 and F16, the second for quantized weights.
     void describe(PackedProduct& product) const;
+    void describe(QuantizedProduct& product) const;
 
   private:
     struct Free {
         void operator()(void* memory) const;
     };
+    void allocate(size_t bytes);
     // So few rows that panels would be mostly empty: kept as rows instead, for dot products.
-    bool narrow() const { return n_ <= 2; }
-    int64_t panels() const { return (n_ + kernels_->width - 1) / kernels_->width; }
+    bool narrow() const { return n_ <= 2 && !quantized_; }
+    int64_t width() const { return quantized_ ? kernels_->quantized_width : kernels_->width; }
+    int64_t panels() const { return (n_ + width() - 1) / width(); }
+    size_t panel_bytes() const { return nbytes_ / static_cast<size_t>(narrow() ? 1 : panels()); }
 
     const CpuKernels* kernels_ = nullptr;
     int64_t n_ = 0;
     int64_t depth_ = 0;
     bool half_ = false;
+    std::optional<Quantized> quantized_;
     size_t nbytes_ = 0;
     std::unique_ptr<void, Free> data_;
 };

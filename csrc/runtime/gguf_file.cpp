@@ -194,6 +194,13 @@ const FileTensor* GgufFile::find(const std::string& name) const {
     return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
+void GgufFile::forget(const FileTensor& tensor) const {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto begin = (reinterpret_cast<uintptr_t>(tensor.data) + page - 1) / page * page;
+    const auto end = (reinterpret_cast<uintptr_t>(tensor.data) + tensor.nbytes) / page * page;
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 const MetadataValue& GgufFile::value(const std::string& key, const char* expected) const {
     const auto found = metadata_.find(key);
     if (found == metadata_.end())

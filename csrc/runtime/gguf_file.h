@@ -36,6 +36,8 @@ class GgufFile {
     void* mapping() const { return mapping_; }
     const std::vector<FileTensor>& tensors() const { return tensors_; }
     const FileTensor* find(const std::string& name) const;  // nullptr when absent
+    // The tensor's pages need not stay in memory: they come back from the file when they are read again.
+    void forget(const FileTensor& tensor) const;
 
     const std::map<std::string, MetadataValue>& metadata() const { return metadata_; }
     bool has(const std::string& key) const { return metadata_.count(key) != 0; }

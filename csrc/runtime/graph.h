@@ -33,6 +33,13 @@ class GraphBuilder {
         owned_.push_back(kept);
         return kept.get();
     }
+    // What `make` made of `source` before, or makes now: for a form of a tensor that several layers read.
+    template <class Make>
+    ggml_tensor* derived(const ggml_tensor* source, const Make& make) {
+        ggml_tensor*& known = derived_[source];
+        if (known == nullptr) known = make();
+        return known;
+    }
     // Multiplications and additions of a custom operator, which the graph cannot count itself.
     void count_work(double operations) { work_ += operations; }
     // A side effect (a cache write) that no output depends on.
@@ -47,6 +54,7 @@ class GraphBuilder {
     std::vector<std::pair<std::string, ggml_tensor*>> outputs_;
     std::vector<std::shared_ptr<void>> owned_;
     double work_ = 0;
+    std::unordered_map<const ggml_tensor*, ggml_tensor*> derived_;
 };
 
 class Graph {

@@ -41,6 +41,7 @@ class Weights {
     // Run `action` when load() runs: for weights that a caller keeps in a form of its own.
     void on_load(std::function<void()> action) { actions_.push_back(std::move(action)); }
     bool on_cpu() const { return backend_->is_cpu(); }
+    int threads() const { return backend_->threads(); }
 
     // The file's tensor if it is there in this shape and a supported type; else nullptr with the problem noted.
     const FileTensor* require(const std::string& name, const Shape& shape);

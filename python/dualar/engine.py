@@ -144,6 +144,7 @@ class Engine:
             )
         else:
             self._model = _core.DualAR(file, self._runtime, im_end_id=im_end_id)
+            self._model.load()
             if self._tokenizer is not None:
                 self._tokenizer.check_model(
                     vocab_size=self._model.vocab_size,
