@@ -22,7 +22,7 @@ from reference.s2 import DualAR
 # b bits is an error of 2^-b/sqrt(12) of their largest value; some twenty products follow one another in this model.
 LARGEST_ERROR = {
     "F32": 2e-6,
-    "F16": 1e-3,
+    "F16": 2e-3,
     "BF16": 1e-2,
     "Q8_0": 3e-2,
     "Q4_0": 3e-2,
