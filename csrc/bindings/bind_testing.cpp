@@ -6,6 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "nn/packed_matrix.h"
+#include "nn/sampling.h"
 #include "runtime/error.h"
 #include "runtime/weights.h"
 
@@ -122,6 +123,16 @@ void bind_testing(py::module_& m) {
     m.def("_dequantize", &dequantize, py::arg("data"), py::arg("type_name"), py::arg("rows"), py::arg("cols"));
     m.def("_quantized_product", &quantized_product, py::arg("x"), py::arg("rows"), py::arg("type_name"), py::kw_only(),
           py::arg("threads") = 1, py::arg("form"));
+    m.def(
+        "_fish_draw",
+        [](const py::array& logits, double temperature, double top_p, int64_t top_k, uint64_t seed, uint64_t step,
+           uint64_t stream) {
+            const std::vector<float> row = floats(logits, "logits");
+            return nn::fish_draw(row.data(), static_cast<int64_t>(row.size()), {temperature, top_p, top_k}, seed, step,
+                                 stream);
+        },
+        py::arg("logits"), py::kw_only(), py::arg("temperature"), py::arg("top_p"), py::arg("top_k"), py::arg("seed"),
+        py::arg("step"), py::arg("stream"));
     m.def("_forms", [] {
         std::vector<std::string> names;
         for (const nn::CpuKernels* kernels : nn::cpu_kernels()) names.emplace_back(kernels->name);

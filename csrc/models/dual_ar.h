@@ -9,6 +9,7 @@
 
 #include "models/fast_ar.h"
 #include "models/slow_ar.h"
+#include "nn/sampling.h"
 #include "runtime/one_thread.h"
 
 namespace dualar {
@@ -58,6 +59,15 @@ class Session {
     std::vector<float> fast_begin(const std::vector<float>& hidden, int64_t code);
     std::vector<float> fast_step(int64_t code);
     std::vector<float> fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix);
+
+    // A whole frame on the cached path: the semantic code and one draw for each further codebook, codebook i with the
+    // noise of (seed, step, i). Where the device fails, `failure` says why and the codes from there on are 0.
+    struct Frame {
+        std::vector<int32_t> codes;  // [N]
+        std::string failure;
+    };
+    Frame fast_frame(const std::vector<float>& hidden, int64_t code, const nn::FishOptions& sampling, uint64_t seed,
+                     uint64_t step);
 
     const DualAr& model() const { return *model_; }
     int64_t position() const { return slow_.position(); }

@@ -127,6 +127,11 @@ class Session:
         """Start a frame: hidden [D] and its semantic code -> logits [C] of codebook 1."""
     def fast_step(self, code: int) -> Float32:
         """The code just drawn -> logits [C] of the next codebook; at most N - 2 times after fast_begin."""
+    def fast_frame(
+        self, hidden: Float32, code: int, *, temperature: float, top_p: float, top_k: int, seed: int, step: int
+    ) -> tuple[Int32, str | None]:
+        """A whole frame on the cached path, drawn by the fish chain without returning to Python: codes int32 [N], and
+        why the codes from some codebook on are 0 where the device failed (else None)."""
     def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
         """As DualAR.fast_decode, with this session's graphs."""
     def reset(self) -> None: ...

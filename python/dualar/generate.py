@@ -17,7 +17,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dualar.config import DEFAULT_MAX_NEW_TOKENS, DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard
+from dualar.config import (
+    DEFAULT_MAX_NEW_TOKENS,
+    DEFAULT_STALL_GUARD,
+    FishSampling,
+    GenerationConfig,
+    SamplingConfig,
+    StallGuard,
+)
 from dualar.sampling import LogitsError, sample
 
 Float32 = npt.NDArray[np.float32]
@@ -143,6 +150,10 @@ class FrameLoop(Iterator[Frame]):
         self._session = session or model.session(
             max_positions=self._prompt.shape[1] + self.max_new_tokens, kv_type=kv_type
         )
+        # The compiled core draws a whole frame's codes in one call where it knows the family; the same codes come from
+        # the calls one by one.
+        fused = getattr(self._session, "fast_frame", None)
+        self._fused = fused if self._cached and isinstance(self._config.sampling, FishSampling) else None
         self._codes = np.zeros((model.num_codebooks, self.max_new_tokens), np.int32)
         self._drawn = np.zeros((1, self.max_new_tokens), np.int32)  # main tokens, as indices into main_ids
         self.frames = 0
@@ -224,17 +235,35 @@ class FrameLoop(Iterator[Frame]):
         N, C = self._model.num_codebooks, self._model.codebook_size
         codes = np.zeros(N, np.int32)
         codes[0] = min(max(token - self._model.semantic_begin_id, 0), C - 1)
+        if self._fused is not None and N > 1:
+            options = self._config.sampling
+            assert isinstance(options, FishSampling)
+            codes, failure = self._fused(
+                hidden,
+                int(codes[0]),
+                temperature=options.temperature,
+                top_p=options.top_p,
+                top_k=options.top_k,
+                seed=self.seed,
+                step=self.frames,
+            )
+            if failure is not None:
+                self._pad(failure)
+            return codes
         for book in range(1, N):
             try:
                 logits = self._fast_logits(hidden, codes[:book])
             except RuntimeError as error:
                 if not _is_backend_error(error):
                     raise
-                self.padded_frames += 1
-                _log.warning("[generate] frame %d: codebooks %d to %d are 0: %s", self.frames, book, N - 1, error)
+                self._pad(error)
                 break
             codes[book] = self._draw(logits, book, codes[None, 1:book])
         return codes
+
+    def _pad(self, reason: object) -> None:
+        self.padded_frames += 1
+        _log.warning("[generate] frame %d: its last codes are 0: %s", self.frames, reason)
 
     def _fast_logits(self, hidden: Float32, prefix: Int32) -> Float32:
         if not self._cached:

@@ -1,0 +1,24 @@
+// The fish family's draw from one row of logits, for loops that must not return to Python between draws.
+// python/dualar/sampling.py defines it, for every family; a test compares the two token for token.
+#pragma once
+
+#include <cstdint>
+
+namespace dualar::nn {
+
+struct FishOptions {
+    double temperature = 0;  // 0 is argmax
+    double top_p = 1;        // >= 1 is off
+    int64_t top_k = 0;       // <= 0 or > n is off
+};
+
+// What a draw gives in place of an id for a row that cannot be drawn from.
+constexpr int64_t kNotANumber = -1;
+constexpr int64_t kNothingAllowed = -2;
+
+// logits [n] -> an id. Both filters on the untempered softmax, then the temperature, then Gumbel-max with the noise of
+// (seed, step, stream, id). Equal logits rank by lower id.
+int64_t fish_draw(const float* logits, int64_t n, const FishOptions& options, uint64_t seed, uint64_t step,
+                  uint64_t stream);
+
+}  // namespace dualar::nn
