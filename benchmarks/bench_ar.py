@@ -133,6 +133,10 @@ class TimedSession:
     def fast_step(self, code: int) -> Float32:
         return self._timed_fast(self._session.fast_step, code)
 
+    def fast_frame(self, hidden: Float32, code: int, **options: Any) -> Any:
+        """The draws of the residual codes are inside, so they count as the Fast-AR's."""
+        return self._timed_fast(lambda: self._session.fast_frame(hidden, code, **options))
+
     def fast_decode(self, hidden: Float32, prefix: Int32) -> Float32:
         return self._timed_fast(self._session.fast_decode, hidden, prefix)
 

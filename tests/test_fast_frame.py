@@ -74,9 +74,7 @@ class OneByOne:
 def test_frames_equal_those_drawn_one_by_one(golden: Any, name: str, options: dict[str, Any]) -> None:
     pair = golden(name)
     arrays = np.load(pair.npz)
-    model = _core.DualAR(
-        _core.ModelFile(str(pair.gguf)), _core.Runtime(threads=1), im_end_id=int(arrays["im_end_id"])
-    )
+    model = _core.DualAR(_core.ModelFile(str(pair.gguf)), _core.Runtime(threads=1), im_end_id=int(arrays["im_end_id"]))
     frames = 200 - arrays["prompt"].shape[1]
     config = GenerationConfig(
         max_new_tokens=frames, min_tokens_before_end=frames, sampling=SamplingConfig.fish(**options), stall_guard=None

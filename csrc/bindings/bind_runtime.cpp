@@ -48,6 +48,7 @@ void bind_runtime(py::module_& m) {
         });
     m.def("devices", &devices);
     m.def("default_threads", &default_threads);
+    m.def("usable_cpus", &usable_cpus);
     m.def("set_log_sink", &set_sink, py::arg("sink"));
 
     py::class_<Backend, std::shared_ptr<Backend>>(m, "Runtime", "A device and its thread pool.")

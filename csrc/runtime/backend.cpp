@@ -120,7 +120,9 @@ int physical_cores() {
 
 void ThreadpoolDeleter::operator()(struct ggml_threadpool* pool) const { free(pool); }
 
-int default_threads() { return std::max(1, std::min({affinity_cpus(), cgroup_cpus(), physical_cores()})); }
+int usable_cpus() { return std::max(1, std::min(affinity_cpus(), cgroup_cpus())); }
+
+int default_threads() { return std::min(usable_cpus(), physical_cores()); }
 
 void load_backend_modules(const std::string& folder) {
 #if defined(DUALAR_BACKEND_DL)
@@ -142,7 +144,9 @@ std::vector<DeviceInfo> devices() {
 }
 
 Backend::Backend(const std::string& device, int threads)
-    : device_(lower(device)), threads_(threads == 0 ? default_threads() : threads), process_(getpid()) {
+    : device_(lower(device)),
+      threads_(threads == 0 ? default_threads() : std::min(threads, usable_cpus())),
+      process_(getpid()) {
     if (threads < 0 || threads > kMaxThreads)
         throw std::invalid_argument(text("[threads] expected 1 to ", kMaxThreads, ", got ", threads));
 

@@ -23,7 +23,10 @@ struct DeviceInfo {
 // What this build can use, the CPU first.
 std::vector<DeviceInfo> devices();
 
-// min(CPU affinity, cgroup quota, physical cores), at least 1.
+// min(CPU affinity, cgroup quota), at least 1: more threads than that wait for one another's turn on a CPU.
+int usable_cpus();
+
+// min(usable_cpus(), physical cores).
 int default_threads();
 
 // Load the CPU variants and other backends that a portable build carries as shared modules beside it. Other builds
@@ -37,8 +40,9 @@ struct ThreadpoolDeleter {
 
 class Backend {
   public:
-    // device: a DeviceInfo::name; threads: 1..512, or 0 for default_threads(). Throws std::invalid_argument for an
-    // unknown name or count, BackendError for a device that this build lacks or that does not start.
+    // device: a DeviceInfo::name; threads: 1..512, of which usable_cpus() are started, or 0 for default_threads().
+    // Throws std::invalid_argument for an unknown name or count, BackendError for a device that this build lacks or
+    // that does not start.
     Backend(const std::string& device, int threads);
     ~Backend();
     Backend(const Backend&) = delete;

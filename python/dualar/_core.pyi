@@ -37,8 +37,11 @@ class DeviceInfo:
     def memory_free(self) -> int: ...
 
 def devices() -> list[DeviceInfo]: ...
+def usable_cpus() -> int:
+    """min(CPU affinity, cgroup quota), at least 1."""
+
 def default_threads() -> int:
-    """min(CPU affinity, cgroup quota, physical cores), at least 1."""
+    """min(usable_cpus(), physical cores)."""
 
 def set_log_sink(sink: Callable[[int, str], None] | None) -> None:
     """Send ggml's log lines to `sink(level, text)`; level is a `logging` level number."""
@@ -50,7 +53,7 @@ class Runtime:
     @property
     def device(self) -> str: ...
     @property
-    def threads(self) -> int: ...
+    def threads(self) -> int: ...  # started: never more than usable_cpus()
 
 class ModelFile:
     """One GGUF file, memory-mapped; checked against its own size on opening (ModelError)."""

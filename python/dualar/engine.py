@@ -47,10 +47,11 @@ def load(
 ) -> Engine:
     """Load a GGUF file; use the result as a context manager, or close() it.
 
-    device: a name that `dualar.devices()` lists. threads: CPU threads, by default what the machine and its container
-    allow. fast_ar: "cached" (quick) or "recompute" (the stateless check; the same codes). kv_type: "f32", "f16" or
-    "auto" (f32 for F32 weights, else f16). tokenizer: a tokenizer.json or a Tokenizer, by default the one in the file,
-    beside it or in its parent folder. im_end_id: the token that ends speech, by default the tokenizer's `<|im_end|>`.
+    device: a name that `dualar.devices()` lists. threads: CPU threads, by default the cores that the machine and its
+    container allow; no more than their CPUs are started, for they would wait for one another. fast_ar: "cached"
+    (quick) or "recompute" (the stateless check; the same codes). kv_type: "f32", "f16" or "auto" (f32 for F32 weights,
+    else f16). tokenizer: a tokenizer.json or a Tokenizer, by default the one in the file, beside it or in its parent
+    folder. im_end_id: the token that ends speech, by default the tokenizer's `<|im_end|>`.
 
     Errors: ValueError for a bad option; ModelError for a file that is missing, damaged or of another kind;
     BackendError for a device that this build or machine lacks.

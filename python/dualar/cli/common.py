@@ -48,7 +48,7 @@ ThreadsOption = Annotated[
         max=512,
         metavar="N",
         show_default="what the machine allows",
-        help="CPU threads to compute with.",
+        help="CPU threads to compute with; no more than the CPUs at hand are started.",
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Replace existing output files without asking.")]
