@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from dualar.config import whole_number
+
 Float32 = npt.NDArray[np.float32]
 
 _FORMATS = {"WAV": "WAV", "WAVEX": "WAV", "RF64": "WAV", "FLAC": "FLAC", "OGG": "OGG", "MP3": "MP3"}
@@ -81,8 +83,6 @@ def mix_and_resample(samples: npt.ArrayLike, rate: int, wanted: int, *, mono: bo
 
 def check_rate(rate: object) -> int:
     """A sample rate in Hz as an int; ValueError for what is none."""
-    from dualar.config import whole_number
-
     return whole_number("audio.sample_rate", rate, 1, _MAX_RATE)
 
 

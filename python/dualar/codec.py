@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualar import _core
+from dualar.audio_io import mix_and_resample
 
 # Frames that one call of the core works on. More means fewer, larger matrix products; memory grows with it.
 _BLOCK_FRAMES = 16
@@ -64,6 +65,11 @@ class Codec:
         """Names of the codec tensors in the file that nothing here reads."""
         return list(self._core.unused_tensors)
 
+    @property
+    def can_encode(self) -> bool:
+        """Whether the file has the encoder too; without it `encode` is a ModelError."""
+        return self._core.can_encode
+
     def decode(
         self, codes: npt.ArrayLike, *, on_progress: Callable[[int, int], object] | None = None
     ) -> npt.NDArray[np.float32]:
@@ -107,8 +113,6 @@ class Codec:
         """
         if self._check is not None:
             self._check()
-        from dualar.audio_io import mix_and_resample
-
         clip = mix_and_resample(samples, self.sample_rate if sample_rate is None else sample_rate, self.sample_rate)
         size = self.samples_per_frame
         frames = -(-clip.shape[0] // size)
