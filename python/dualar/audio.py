@@ -150,18 +150,26 @@ def pcm_bytes(samples: npt.ArrayLike, subtype: Subtype) -> bytes:
 class WavWriter:
     """A mono WAV that is written as its samples come: one header, then samples alone.
 
-    In a file that can seek, the header is right after each write, so what was written is a whole file whatever comes
-    next; elsewhere (a pipe) it says that the length is unknown. `raw` leaves the header out. Nothing is written before
-    the first samples. The file stays the caller's, to close.
+    In a file that can seek, the header is corrected with each write, so what was written is a whole file whatever comes
+    next; elsewhere (a pipe), and without in_place, it says that the length is unknown. `raw` leaves the header out.
+    Nothing is written before the first samples. The file stays the caller's, to close.
     """
 
-    def __init__(self, file: BinaryIO, sample_rate: int, *, subtype: Subtype = "PCM_16", raw: bool = False) -> None:
-        """file: open for binary writing, at its beginning."""
+    def __init__(
+        self,
+        file: BinaryIO,
+        sample_rate: int,
+        *,
+        subtype: Subtype = "PCM_16",
+        raw: bool = False,
+        in_place: bool = True,
+    ) -> None:
+        """file: open for binary writing; at its beginning, if in_place."""
         self._file = file
         self._sample_rate = sample_rate
         self._subtype = subtype
         self._raw = raw
-        self._seekable = not raw and file.seekable()
+        self._seekable = in_place and not raw and file.seekable()
         self._data_bytes = 0
         self._begun = False
 
