@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dualar
 import numpy as np
 import pytest
 from conftest import Golden
 from dualar.codec import Codec
+from test_engine import copy_gguf
 
 MARGIN = 1e-3
 
@@ -63,6 +66,18 @@ def test_a_longer_clip_begins_with_the_same_codes(case: Any) -> None:
 
 def test_codes_of_a_clip_can_be_decoded(case: Any) -> None:
     assert case.codec.decode(case.codec.encode(case.wav)).shape == (case.codes.shape[1] * case.codec.samples_per_frame,)
+
+
+def test_a_file_without_the_encoder_decodes_and_says_so(golden: Callable[[str], Golden], tmp_path: Path) -> None:
+    source = golden("s2-tiny").gguf
+    keep = ("c.decoder.", "c.quantizer.")
+    path = copy_gguf(source, tmp_path / "half.gguf", keep=lambda name: name.startswith(keep))
+    half, whole = Codec.load(path, threads=1), Codec.load(source, threads=1)
+    assert whole.can_encode and not half.can_encode
+    codes = np.zeros((half.num_codebooks, 2), int)
+    np.testing.assert_array_equal(half.decode(codes), whole.decode(codes))
+    with pytest.raises(dualar.ModelError, match="encoder"):
+        half.encode(np.zeros(1000))
 
 
 # ------------------------------------------------------------------ around the core

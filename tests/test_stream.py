@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import subprocess
 import sys
 import threading
@@ -330,3 +331,25 @@ def test_threads_may_go_on_when_the_main_one_is_over(toy_model: Path) -> None:
         [sys.executable, "-c", program, str(toy_model)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "9 length\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_is_refused_and_does_not_hang(toy_model: Path) -> None:
+    program = """if True:
+        import os, sys, warnings, dualar
+        warnings.simplefilter("ignore")  # newer Pythons warn of a fork beside threads, which is what this is about
+        engine = dualar.load(sys.argv[1], threads=1)
+        stream = engine.stream("hello", seed=1, max_new_tokens=9, min_tokens_before_end=9, max_ahead=1)
+        if os.fork() == 0:
+            try:
+                next(stream)
+            except dualar.BackendError as error:
+                os._exit("load the model in the child" in str(error))
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 1
+        print(len(list(stream)))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(toy_model)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "9\n", "")
