@@ -4,7 +4,8 @@ Owns `AudioChunk` and `SpeechStream`: the cadence of the chunks, the queue, stop
 the frames to `generate.py`, their samples to `codec.py`, and the parts of a request to `engine.py`.
 
 Generation and decoding take turns in one thread, because the computations of one Runtime do: both use all of its
-threads. A pool of its own for the decoder showed no gain on two cores (`benchmarks/bench_stream.py --overlap`).
+threads. A pool of its own for the decoder would hold its weights twice; `benchmarks/bench_stream.py --overlap` measures
+what it would gain.
 """
 
 from __future__ import annotations
