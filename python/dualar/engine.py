@@ -28,8 +28,7 @@ from dualar.tokenizer import METADATA_KEY, Tokenizer
 FastAR = Literal["cached", "recompute"]
 KvType = Literal["auto", "f32", "f16"]
 
-# Codec tensors carry this prefix; all others belong to the Slow-AR and the Fast-AR.
-_CODEC_PREFIX = "c."
+_CODEC_PREFIX = "c."  # of the codec's tensors; all others belong to the Slow-AR and the Fast-AR
 
 _route_ggml_log(_core)  # for where another module imported the core first
 
