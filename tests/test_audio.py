@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ import numpy as np
 import pytest
 import soundfile
 from dualar import audio as audio_module
-from dualar.audio import Audio, encode_wav, to_pcm, write_file, write_wav
+from dualar.audio import Audio, WavWriter, encode_wav, pcm_bytes, to_pcm, write_file, write_wav
+from dualar.audio_io import read_audio
 from dualar.generate import Timings
 
 needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX files")
@@ -176,3 +179,77 @@ def test_devices_are_written_to_and_not_replaced() -> None:
 
 def test_duration() -> None:
     assert make_audio(np.zeros(4000)).duration == 0.5
+
+
+# ------------------------------------------------------------------ sizes, and files that grow
+@pytest.mark.parametrize(("subtype", "size"), [("PCM_16", 2), ("PCM_24", 3), ("FLOAT", 4)])
+@pytest.mark.parametrize("n", [0, 1, 2, 101])
+def test_sizes_are_exact(subtype: Any, size: int, n: int) -> None:
+    data = encode_wav(np.full(n, 0.25, np.float32), 22050, subtype=subtype)
+    assert data[:4] == b"RIFF" and data[8:16] == b"WAVEfmt " and len(data) % 2 == 0
+    assert struct.unpack_from("<I", data, 4) == (len(data) - 8,)
+    at = data.index(b"data")
+    assert struct.unpack_from("<I", data, at + 4) == (n * size,)
+    assert len(data) == at + 8 + n * size + n * size % 2
+    tag, channels, rate, per_second, align, bits = struct.unpack_from("<HHIIHH", data, 20)
+    assert (tag, channels, rate) == (3 if subtype == "FLOAT" else 1, 1, 22050)
+    assert (per_second, align, bits) == (22050 * size, size, 8 * size)
+    assert soundfile.info(io.BytesIO(data)).frames == n
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT"])
+def test_a_growing_file_is_whole_after_each_write(tmp_path: Path, subtype: Any) -> None:
+    samples = np.sin(np.arange(1000) / 9, dtype=np.float32)
+    with open(tmp_path / "a.wav", "wb") as file:
+        writer = WavWriter(file, 8000, subtype=subtype)
+        assert (tmp_path / "a.wav").read_bytes() == b""
+        for start, end in ((0, 1), (1, 4), (4, 4), (4, 1000)):  # odd numbers: 24 bits then need a byte more
+            writer.write(samples[start:end])
+            assert (tmp_path / "a.wav").read_bytes() == encode_wav(samples[:end], 8000, subtype=subtype)
+    assert read_audio(tmp_path / "a.wav")[0].shape == (1000,)
+
+
+class Pipe(io.RawIOBase):
+    """A file that cannot seek; what was written is in `parts`."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.parts.append(bytes(data))
+        return len(data)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT"])
+def test_a_pipe_gets_one_header(subtype: Any) -> None:
+    samples = np.sin(np.arange(900) / 9, dtype=np.float32)
+    pipe, raw = Pipe(), Pipe()
+    writers = [WavWriter(pipe, 8000, subtype=subtype), WavWriter(raw, 8000, subtype=subtype, raw=True)]  # type: ignore[arg-type]
+    for part in np.split(samples, 3):
+        for writer in writers:
+            writer.write(part)
+    data = b"".join(pipe.parts)
+    assert b"".join(raw.parts) == pcm_bytes(samples, subtype) and data.endswith(pcm_bytes(samples, subtype))
+    assert data.count(b"RIFF") == 1 and data[4:8] == b"\xff" * 4
+    read, rate = read_audio(data)
+    assert rate == 8000 and read.shape == (900,)
+    np.testing.assert_allclose(read, samples, rtol=0, atol=2.0**-14)
+
+
+def test_a_growing_file_refuses_samples_before_it_writes_them() -> None:
+    file = io.BytesIO()
+    writer = WavWriter(file, 8000)
+    writer.write(np.zeros(3, np.float32))
+    before = file.getvalue()
+    with pytest.raises(ValueError, match="sample 1"):
+        writer.write(np.array([0, np.nan], np.float32))
+    assert file.getvalue() == before
+
+
+def test_rates_that_no_header_holds_are_refused() -> None:
+    for rate in (0, -1, 2**32, 44100.5):
+        with pytest.raises(ValueError, match="sample_rate"):
+            encode_wav(np.zeros(3, np.float32), rate)  # type: ignore[arg-type]

@@ -28,18 +28,22 @@ if TYPE_CHECKING:
         devices,
     )
     from dualar.audio import Audio
-    from dualar.codec import Codec
+    from dualar.audio_io import read_audio
+    from dualar.codec import Codec, CodecStream
     from dualar.config import SamplingConfig, StallGuard
     from dualar.engine import Engine, load
     from dualar.generate import Frame, Generation, Timings
     from dualar.prompt import build_prompt
+    from dualar.stream import AudioChunk, SpeechStream
     from dualar.tokenizer import Tokenizer
 
 # Public name -> the module that has it. A name that is a module itself stands with "".
 _HOMES = {
     "Audio": "audio",
+    "AudioChunk": "stream",
     "BackendError": "_core",
     "Codec": "codec",
+    "CodecStream": "codec",
     "DeviceInfo": "_core",
     "DualAR": "_core",
     "Engine": "engine",
@@ -48,6 +52,7 @@ _HOMES = {
     "ModelError": "_core",
     "SamplingConfig": "config",
     "Session": "_core",
+    "SpeechStream": "stream",
     "StallGuard": "config",
     "StepOutput": "_core",
     "Timings": "generate",
@@ -56,13 +61,16 @@ _HOMES = {
     "default_threads": "_core",
     "devices": "_core",
     "load": "engine",
+    "read_audio": "audio_io",
     "sampling": "",
 }
 
 __all__ = [
     "Audio",
+    "AudioChunk",
     "BackendError",
     "Codec",
+    "CodecStream",
     "DeviceInfo",
     "DualAR",
     "Engine",
@@ -71,6 +79,7 @@ __all__ = [
     "ModelError",
     "SamplingConfig",
     "Session",
+    "SpeechStream",
     "StallGuard",
     "StepOutput",
     "Timings",
@@ -80,6 +89,7 @@ __all__ = [
     "default_threads",
     "devices",
     "load",
+    "read_audio",
     "sampling",
 ]
 

@@ -1,23 +1,25 @@
 """Speech as samples, and its way to a WAV file.
 
-Owns `Audio` (what `Engine.synthesize` returns), the conversion of float samples to PCM, and the atomic writing of
-output files. Leaves decoding of codes to `codec.py`. Files are written whole or not at all: to a temporary name in the
-same folder, then renamed.
+Owns `Audio` (what `Engine.synthesize` returns), the conversion of float samples to PCM, the WAV header, and the writing
+of output files: whole or not at all, to a temporary name in the same folder that is then renamed, or as the samples
+come (`WavWriter`). Leaves decoding of codes to `codec.py`, reading to `audio_io.py`, levels to `loudness.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import secrets
+import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from dualar.audio_io import check_rate
 
 if TYPE_CHECKING:
     from dualar.generate import FinishReason, Timings
@@ -26,7 +28,8 @@ Subtype = Literal["PCM_16", "PCM_24", "FLOAT"]
 
 _SUBTYPES = ("PCM_16", "PCM_24", "FLOAT")
 _WAV_SUFFIXES = (".wav", ".wave")
-_MAX_WAV_BYTES = 2**32 - 1  # RIFF sizes are 32-bit
+_SAMPLE_BYTES = {"PCM_16": 2, "PCM_24": 3, "FLOAT": 4}
+_MAX_WAV_BYTES = 2**32 - 1  # RIFF sizes are 32-bit; this one in a header says that nobody knows
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +55,34 @@ class Audio:
     def duration(self) -> float:
         """Seconds of sound."""
         return float(self.samples.size / self.sample_rate)
+
+    def trim_silence(self, *, below_db: float = -60.0, keep_seconds: float = 0.1) -> Audio:
+        """Without the silence at its end: what follows the last sample as loud as below_db (dB of full scale, <= 0).
+
+        So many seconds of it are kept. The codes stay those of the whole. ValueError for a number out of range.
+        """
+        from dualar.loudness import check_range, speech_end
+
+        kept = round(check_range("keep_seconds", keep_seconds, 0.0, 3600.0) * self.sample_rate)
+        end = speech_end(self.samples, below_db=below_db) + kept
+        return replace(self, samples=self.samples[:end].copy())
+
+    def normalize_peak(self, db: float = -1.0) -> Audio:
+        """Scaled so that its largest sample is at `db` (dB of full scale, -60 to 0). Silence stays as it is."""
+        from dualar.loudness import peak_gain
+
+        return self._scaled(peak_gain(self.samples, db))
+
+    def normalize_loudness(self, lufs: float = -23.0, *, peak_db: float = -1.0) -> Audio:
+        """Scaled to a loudness (LUFS, -70 to 0, by ITU-R BS.1770-4), but to no peak above `peak_db` (dB): that may
+        leave it softer. Silence stays as it is.
+        """
+        from dualar.loudness import loudness_gain
+
+        return self._scaled(loudness_gain(self.samples, self.sample_rate, lufs, peak_db=peak_db))
+
+    def _scaled(self, gain: float) -> Audio:
+        return replace(self, samples=(self.samples * np.float64(gain)).astype(np.float32))
 
     def save(self, path: str | os.PathLike[str], *, subtype: Subtype = "PCM_16") -> None:
         """Write a mono WAV file; an existing file is replaced, whole, once the new one is complete.
@@ -79,18 +110,90 @@ def encode_wav(samples: npt.ArrayLike, sample_rate: int, *, subtype: Subtype = "
     """The bytes of a WAV file holding float samples [n], mono; clipped to [-1, 1]. ValueError for a NaN or inf."""
     if subtype not in _SUBTYPES:
         raise ValueError(f"[wav] expected subtype one of {', '.join(_SUBTYPES)}, got {subtype!r}")
+    data = pcm_bytes(samples, subtype)
+    if len(data) > _MAX_WAV_BYTES - 128:
+        raise ValueError(f"[wav] expected at most {_MAX_WAV_BYTES - 128} bytes of samples, got {len(data)}")
+    return wav_header(sample_rate, subtype, len(data)) + data + b"\0" * (len(data) % 2)
+
+
+def wav_header(sample_rate: int, subtype: Subtype, data_bytes: int | None) -> bytes:
+    """What stands before the samples of a mono WAV file; data_bytes None: of a stream whose length nobody knows."""
+    sample_rate, size = check_rate(sample_rate), _SAMPLE_BYTES[subtype]
+    fmt = struct.pack("<HHIIHH", 3 if subtype == "FLOAT" else 1, 1, sample_rate, sample_rate * size, size, 8 * size)
+    chunks = b"fmt " + struct.pack("<I", len(fmt)) + fmt
+    if subtype == "FLOAT":  # what is not PCM says how many samples there are
+        samples = _MAX_WAV_BYTES if data_bytes is None else data_bytes // size
+        chunks = b"fmt " + struct.pack("<I", 18) + fmt + b"\0\0" + b"fact" + struct.pack("<II", 4, samples)
+    if data_bytes is None:
+        riff_bytes = data_bytes = _MAX_WAV_BYTES
+    else:
+        riff_bytes = 4 + len(chunks) + 8 + data_bytes + data_bytes % 2
+    return b"RIFF" + struct.pack("<I", riff_bytes) + b"WAVE" + chunks + b"data" + struct.pack("<I", data_bytes)
+
+
+def pcm_bytes(samples: npt.ArrayLike, subtype: Subtype) -> bytes:
+    """Float samples [n] as a WAV file of the subtype stores them, little-endian. Errors as for `encode_wav`."""
+    if subtype not in _SUBTYPES:
+        raise ValueError(f"[wav] expected subtype one of {', '.join(_SUBTYPES)}, got {subtype!r}")
     values = np.asarray(samples)
     if values.ndim != 1 or values.dtype.kind != "f":
         raise ValueError(
             f"[wav] expected float samples of shape [n], got dtype {values.dtype}, shape {list(values.shape)}"
         )
-    if values.shape[0] * 4 > _MAX_WAV_BYTES - 128:  # the widest subtype decides: one rule for all three
-        raise ValueError(f"[wav] expected at most {(_MAX_WAV_BYTES - 128) // 4} samples, got {values.shape[0]}")
-    import soundfile  # type: ignore[import-untyped]  # costs import time and a shared library: only when a file is written
+    pcm = to_pcm(values, subtype)
+    little = pcm.astype(pcm.dtype.newbyteorder("<"))
+    if subtype == "PCM_24":
+        return little.view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()
+    return little.tobytes()
 
-    buffer = io.BytesIO()
-    soundfile.write(buffer, to_pcm(values, subtype), sample_rate, format="WAV", subtype=subtype)
-    return buffer.getvalue()
+
+class WavWriter:
+    """A mono WAV that is written as its samples come: one header, then samples alone.
+
+    In a file that can seek, the header is corrected with each write, so what was written is a whole file whatever comes
+    next; elsewhere (a pipe), and without in_place, it says that the length is unknown. `raw` leaves the header out.
+    Nothing is written before the first samples. The file stays the caller's, to close.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        sample_rate: int,
+        *,
+        subtype: Subtype = "PCM_16",
+        raw: bool = False,
+        in_place: bool = True,
+    ) -> None:
+        """file: open for binary writing; at its beginning, if in_place."""
+        self._file = file
+        self._sample_rate = sample_rate
+        self._subtype = subtype
+        self._raw = raw
+        self._seekable = in_place and not raw and file.seekable()
+        self._data_bytes = 0
+        self._begun = False
+
+    def write(self, samples: npt.ArrayLike) -> None:
+        """Add float samples [n]. Errors: ValueError as for `encode_wav`, before anything is written; OSError."""
+        data = pcm_bytes(samples, self._subtype)
+        total = self._data_bytes + len(data)
+        if self._seekable and total > _MAX_WAV_BYTES - 128:
+            raise ValueError(f"[wav] expected at most {_MAX_WAV_BYTES - 128} bytes of samples, got {total}")
+        if not self._begun and not self._raw:
+            self._file.write(self._header(0))
+        self._begun = True
+        self._file.write(data)
+        self._data_bytes = total
+        if self._seekable:
+            self._file.write(b"\0" * (total % 2))
+            self._file.seek(0)
+            header = self._header(total)
+            self._file.write(header)
+            self._file.seek(len(header) + total)
+        self._file.flush()
+
+    def _header(self, data_bytes: int) -> bytes:
+        return wav_header(self._sample_rate, self._subtype, data_bytes if self._seekable else None)
 
 
 def to_pcm(samples: npt.NDArray[Any], subtype: Subtype) -> npt.NDArray[Any]:
@@ -109,7 +212,7 @@ def to_pcm(samples: npt.NDArray[Any], subtype: Subtype) -> npt.NDArray[Any]:
     if subtype == "FLOAT":
         return clipped.astype(np.float32)
     if subtype == "PCM_24":
-        return np.rint(clipped * (2**23 - 1)).astype(np.int32) << 8  # libsndfile keeps the upper 24 of 32 bits
+        return np.rint(clipped * (2**23 - 1)).astype(np.int32) << 8  # the upper 24 of 32 bits, as libraries have it
     return np.rint(clipped * (2**15 - 1)).astype(np.int16)
 
 

@@ -1,22 +1,28 @@
-"""Codes to samples.
+"""Codes to samples, whole or as they come, and samples to codes.
 
-Owns `Codec`: the checks on a code matrix and the decoding of whole ones, block by block, so that memory stays bounded
-and Ctrl-C is heard between blocks. Leaves the arithmetic to the compiled core and files to `audio.py`.
+Owns `Codec` and `CodecStream`: the checks on what goes in and comes out, and the work in blocks, so that memory stays
+bounded and Ctrl-C is heard between blocks. Leaves the arithmetic to the compiled core, files to `audio.py` and
+`audio_io.py`.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dualar import _core
+from dualar.audio_io import mix_and_resample
 
-# Frames that one call of the core decodes. More means fewer, larger matrix products; memory grows with it.
+# Frames that one call of the core works on. More means fewer, larger matrix products; memory grows with it.
 _BLOCK_FRAMES = 16
+# The same for a stream, which is mostly pushed a frame or a few at a time and keeps its buffers as long as it lives.
+_STREAM_FRAMES = 8
 
 
 class Codec:
@@ -59,6 +65,11 @@ class Codec:
         """Names of the codec tensors in the file that nothing here reads."""
         return list(self._core.unused_tensors)
 
+    @property
+    def can_encode(self) -> bool:
+        """Whether the file has the encoder too; without it `encode` is a ModelError."""
+        return self._core.can_encode
+
     def decode(
         self, codes: npt.ArrayLike, *, on_progress: Callable[[int, int], object] | None = None
     ) -> npt.NDArray[np.float32]:
@@ -71,6 +82,54 @@ class Codec:
         if self._check is not None:
             self._check()
         return self._decode(codes, on_progress)
+
+    def stream(self) -> CodecStream:
+        """A decoder that takes codes as they come; each has a state of its own. Errors as for `decode`."""
+        if self._check is not None:
+            self._check()
+        return self._stream(self._check)
+
+    def _stream(self, check: Callable[[], None] | None) -> CodecStream:
+        """`stream` with another owner to ask, or none."""
+        core = self._core.stream(max_frames=_STREAM_FRAMES)
+        return CodecStream(
+            core, num_codebooks=self.num_codebooks, samples_per_frame=self.samples_per_frame, check=check
+        )
+
+    def encode(
+        self,
+        samples: npt.ArrayLike,
+        *,
+        sample_rate: int | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> npt.NDArray[np.int32]:
+        """Samples float [n], or [n, channels], in [-1, 1] -> codes int32 [num_codebooks, T].
+
+        T is n / samples_per_frame, rounded up: zeros fill the last frame. Channels are averaged. sample_rate: that of
+        the samples, by default the codec's; another one is resampled. No samples give no frames. on_progress is called
+        with (frames done, T) after each block. Errors: ValueError for another shape or type, samples that are not
+        finite, or a rate that is none; ModelError for a file whose codec lacks its encoder; BackendError where the
+        device fails.
+        """
+        if self._check is not None:
+            self._check()
+        clip = mix_and_resample(samples, self.sample_rate if sample_rate is None else sample_rate, self.sample_rate)
+        size = self.samples_per_frame
+        frames = -(-clip.shape[0] // size)
+        codes = np.zeros((self.num_codebooks, frames), dtype=np.int32)
+        if frames == 0:
+            return codes
+        block = min(_BLOCK_FRAMES, frames)
+        encoder = self._core.encoder(max_frames=block)
+        for start in range(0, frames, block):
+            end = min(start + block, frames)
+            part = clip[start * size : end * size]
+            if part.shape[0] < (end - start) * size:
+                part = np.pad(part, (0, (end - start) * size - part.shape[0]))
+            codes[:, start:end] = encoder.push(np.ascontiguousarray(part))
+            if on_progress is not None:
+                on_progress(end, frames)
+        return codes
 
     def _decode(
         self, codes: npt.ArrayLike, on_progress: Callable[[int, int], object] | None
@@ -90,6 +149,97 @@ class Codec:
             samples[start * self.samples_per_frame : end * self.samples_per_frame] = part
             if on_progress is not None:
                 on_progress(end, frames)
+        return samples
+
+
+class CodecStream:
+    """Codes in, samples out at once: no look-ahead, and the same samples however the codes are cut into pushes.
+
+    `Codec.stream` makes one. It holds what the codec must remember of the frames so far, apart from all other streams.
+    A context manager; one thread at a time.
+    """
+
+    def __init__(
+        self,
+        core: _core.CodecStream,
+        *,
+        num_codebooks: int,
+        samples_per_frame: int,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        """As `Codec.stream`, which is the way to make one. check: called before each push; raises where it may not."""
+        self._core: _core.CodecStream | None = core
+        self._num_codebooks = num_codebooks
+        self._samples_per_frame = samples_per_frame
+        self._check = check
+        self._frames = 0
+        self._failed = False
+        self._turn = threading.Lock()
+
+    @property
+    def samples_per_frame(self) -> int:
+        """Samples that one column of codes becomes."""
+        return self._samples_per_frame
+
+    @property
+    def frames(self) -> int:
+        """Frames that were pushed since the beginning, or the last reset."""
+        return self._frames
+
+    def push(self, codes: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Codes int [num_codebooks, k] of the next k >= 0 frames -> float32 [k * samples_per_frame] in [-1, 1].
+
+        Errors: as for `Codec.decode`; ValueError after close(), and after a push that failed in the device or gave
+        samples that are not finite, until reset(). Codes that are refused change nothing.
+        """
+        core = self._open()
+        if self._check is not None:
+            self._check()
+        checked = check_codes(codes, num_codebooks=self._num_codebooks)
+        if not self._turn.acquire(blocking=False):
+            raise ValueError("[codec.stream] expected one thread at a time, got a second caller")
+        try:
+            return self._push(core, checked)
+        finally:
+            self._turn.release()
+
+    def reset(self) -> None:
+        """Start again, as if new. ValueError after close()."""
+        core = self._open()
+        core.reset()
+        self._frames, self._failed = 0, False
+
+    def close(self) -> None:
+        """Give the state's memory back; a later push or reset is a ValueError. Again: harmless."""
+        self._core = None
+
+    def __enter__(self) -> CodecStream:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> _core.CodecStream:
+        if self._core is None:
+            raise ValueError("[codec.stream] expected an open stream, got one that was closed")
+        return self._core
+
+    def _push(self, core: _core.CodecStream, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+        if self._failed:
+            raise ValueError("[codec.stream] expected reset() or a new stream after a push that failed, got a push")
+        frames = codes.shape[1]
+        samples = np.zeros(frames * self._samples_per_frame, dtype=np.float32)
+        self._failed = True  # until all blocks are through: a part of a push in the state is of no use
+        for start in range(0, frames, core.max_frames):
+            end = min(start + core.max_frames, frames)
+            part = core.push(np.ascontiguousarray(codes[:, start:end]))
+            _refuse_not_finite(part, self._frames + start, self._frames + end)
+            samples[start * self._samples_per_frame : end * self._samples_per_frame] = part
+        self._failed = False
+        self._frames += frames
         return samples
 
 

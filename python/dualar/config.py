@@ -53,6 +53,11 @@ def check_option(where: str, value: Any, metadata: Any) -> int | float | None:
     raise ValueError(f"[{where}] expected {name} from {low:.10g} to {high:.10g}{none}, got {value!r}")
 
 
+def whole_number(where: str, value: Any, low: int, high: int = _INT_MAX) -> int:
+    """`value` as a plain int; ValueError if it is none, or out of range."""
+    return int(check_option(where, value, {"low": low, "high": high, "optional": False}) or 0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig(Validated):
     """How a token is drawn from a row of logits: one of three published families.

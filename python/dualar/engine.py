@@ -6,11 +6,9 @@ codes to samples. Leaves the loop to `generate.py`, the prompt to `prompt.py`, s
 
 from __future__ import annotations
 
-import contextlib
-import operator
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal, get_args
@@ -21,16 +19,16 @@ import numpy.typing as npt
 from dualar import _core, _route_ggml_log
 from dualar.audio import Audio
 from dualar.codec import Codec
-from dualar.config import DEFAULT_STALL_GUARD, SamplingConfig, StallGuard
-from dualar.generate import Frame, Generation, generate
+from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard, whole_number
+from dualar.generate import Frame, FrameLoop, Generation, generate
 from dualar.prompt import build_prompt
+from dualar.stream import DEFAULT_MAX_AHEAD, SpeechStream
 from dualar.tokenizer import METADATA_KEY, Tokenizer
 
 FastAR = Literal["cached", "recompute"]
 KvType = Literal["auto", "f32", "f16"]
 
-# Codec tensors carry this prefix; all others belong to the Slow-AR and the Fast-AR.
-_CODEC_PREFIX = "c."
+_CODEC_PREFIX = "c."  # of the codec's tensors; all others belong to the Slow-AR and the Fast-AR
 
 _route_ggml_log(_core)  # for where another module imported the core first
 
@@ -57,13 +55,7 @@ def load(
     BackendError for a device that this build or machine lacks.
     """
     return Engine(
-        path,
-        device=device,
-        threads=threads,
-        fast_ar=fast_ar,
-        kv_type=kv_type,
-        tokenizer=tokenizer,
-        im_end_id=im_end_id,
+        path, device=device, threads=threads, fast_ar=fast_ar, kv_type=kv_type, tokenizer=tokenizer, im_end_id=im_end_id
     )
 
 
@@ -86,7 +78,7 @@ def open_file(path: str | os.PathLike[str]) -> _core.ModelFile:
 
 def open_runtime(*, device: str, threads: int | None) -> _core.Runtime:
     """A device and its threads; ValueError for a number of threads that is none, BackendError for the device."""
-    return _core.Runtime(device=device, threads=None if threads is None else _count("threads", threads, low=1))
+    return _core.Runtime(device=device, threads=_number("threads", threads, 1))
 
 
 class Engine:
@@ -110,8 +102,7 @@ class Engine:
         """As `load`, which is the way to make one."""
         _one_of("fast_ar", fast_ar, get_args(FastAR))
         _one_of("kv_type", kv_type, get_args(KvType))
-        if im_end_id is not None:
-            im_end_id = _count("im_end_id", im_end_id, low=0)
+        im_end_id = _number("im_end_id", im_end_id, 0)
         file = open_file(path)
         self._fast_ar = fast_ar
         self._kv_type = kv_type
@@ -130,7 +121,6 @@ class Engine:
         self._model: _core.DualAR | None = None
         self._codec: Codec | None = None
         self._no_model = ""
-
         if im_end_id is None and self._tokenizer is not None:
             im_end_id = self._tokenizer.im_end_id
         if not _has_model(file):
@@ -290,6 +280,55 @@ class Engine:
             padded_frames=generation.padded_frames,
         )
 
+    def stream(
+        self,
+        text: str,
+        *,
+        frames_per_chunk: int | Sequence[int] = 1,
+        seed: int | None = None,
+        sampling: SamplingConfig | None = None,
+        max_new_tokens: int | None = None,
+        min_tokens_before_end: int = 0,
+        stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
+        max_ahead: int = DEFAULT_MAX_AHEAD,
+    ) -> SpeechStream:
+        """Text to speech, chunk by chunk as it is made: an iterator of AudioChunk, to be closed or used with `with`.
+
+        frames_per_chunk: how many frames a chunk has; of several numbers, each is for one chunk and the last for all
+        the rest, so (1, 2, 4, 8) starts at once and grows cheaper. The last chunk may be shorter. max_ahead: chunks
+        that may wait to be taken; the work stops while so many do. Other options as for `generate`. The codes are
+        those of `synthesize` with the same options, the samples too, but for rounding. After the last chunk `result`
+        has the whole Generation. Computing starts with the call, in a thread of its own.
+
+        Errors: as for `synthesize`, those of the model or the device from the iterator.
+        """
+        began = time.perf_counter()
+        model, codec, tokenizer = self.model, self.codec, self.tokenizer
+        config = GenerationConfig(
+            max_new_tokens=max_new_tokens,
+            min_tokens_before_end=min_tokens_before_end,
+            sampling=SamplingConfig.fish() if sampling is None else sampling,
+            stall_guard=stall_guard,
+        )
+        loop = FrameLoop(
+            model,
+            _prompt(text, model, tokenizer),
+            config,
+            seed=seed,
+            text_tokens=len(tokenizer.encode_text(text)),
+            fast_ar=self._fast_ar,
+            kv_type=self._kv_type,
+        )
+        return SpeechStream(
+            loop,
+            codec._stream(None),
+            sample_rate=codec.sample_rate,
+            frames_per_chunk=frames_per_chunk,
+            max_ahead=max_ahead,
+            check=self._fork_guard,
+            began=began,
+        )
+
     def close(self) -> None:
         """Give the weights back. Requests still running in other threads end first; a later use is a ValueError."""
         self._closed = True
@@ -358,11 +397,5 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"[load] expected {name} one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-def _count(name: str, value: object, *, low: int) -> int:
-    number: int | None = None
-    if not isinstance(value, bool):
-        with contextlib.suppress(TypeError):
-            number = operator.index(value)  # type: ignore[arg-type]
-    if number is None or not low <= number < 2**31:
-        raise ValueError(f"[load] expected {name} a whole number >= {low}, got {value!r}")
-    return number
+def _number(name: str, value: int | None, low: int) -> int | None:
+    return None if value is None else whole_number(f"load.{name}", value, low)

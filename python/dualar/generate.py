@@ -91,7 +91,7 @@ class Timings:
     """Milliseconds of wall time. The loop's are without what a consumer of the frames (`on_frame`) took.
 
     decode_ms (the codec's) and real_time_factor (all of it over the audio's duration) are None for codes alone;
-    ms_per_frame is 0 where there is no frame.
+    ms_per_frame is 0 where there is no frame. first_audio_ms is a stream's: from the call to its first samples.
     """
 
     prefill_ms: float
@@ -99,6 +99,7 @@ class Timings:
     ms_per_frame: float
     decode_ms: float | None = None
     real_time_factor: float | None = None
+    first_audio_ms: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

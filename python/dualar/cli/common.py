@@ -11,11 +11,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from rich.progress import Progress, TaskID
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -65,7 +67,11 @@ VerboseOption = Annotated[
     ),
 ]
 OutOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="The WAV file to write: 16-bit, mono; ends in .wav.")
+    Path, typer.Option("--output", "-o", metavar="FILE", help="The WAV file to write, mono; ends in .wav.")
+]
+SubtypeOption = Annotated[
+    Literal["PCM_16", "PCM_24", "FLOAT"],
+    typer.Option("--subtype", case_sensitive=False, help="How samples are stored: 16 or 24 bits, or 32-bit float."),
 ]
 
 
@@ -147,6 +153,26 @@ def check_output(path: Path, *, force: bool) -> None:
     fail(f"{path} exists; pass --force to replace it.", BAD_INPUT)
 
 
+def check_codes_output(path: Path, *, force: bool) -> None:
+    """`check_output` for a file of codes, which is a .npy."""
+    if path.suffix.lower() != ".npy":
+        raise ValueError(f"[codes] expected a file name ending in .npy, got {str(path)!r}")
+    check_output(path, force=force)
+
+
+def write_codes(path: Path, codes: npt.NDArray[np.int32]) -> None:
+    """Write a matrix of codes as .npy, whole or not at all."""
+    import io
+
+    import numpy as np
+
+    from dualar.audio import write_file
+
+    buffer = io.BytesIO()
+    np.save(buffer, codes, allow_pickle=False)
+    write_file(path, buffer.getvalue())
+
+
 class SpeechProgress:
     """A progress bar for a request: frames as they are made, then decoded. Shows nothing where no terminal is."""
 
@@ -195,11 +221,18 @@ class SpeechProgress:
 
     def on_decode(self, done: int, total: int) -> None:
         """For `on_decode`: `done` of `total` frames are samples."""
+        self._on_block("decoding", done, total)
+
+    def on_encode(self, done: int, total: int) -> None:
+        """For `on_progress` of encoding: `done` of `total` frames are codes."""
+        self._on_block("encoding", done, total)
+
+    def _on_block(self, work: str, done: int, total: int) -> None:
         if self._progress is not None and self._task is not None:
             if done <= total and self._progress.tasks[0].description == "speaking":
-                self._progress.reset(self._task, description="decoding", total=total)
+                self._progress.reset(self._task, description=work, total=total)
                 self._started = time.perf_counter()
-            self._update("decoding", done, total)
+            self._update(work, done, total)
 
     def _update(self, description: str, done: int, total: int) -> None:
         assert self._progress is not None and self._task is not None

@@ -23,6 +23,7 @@ def decode(
     ],
     model: common.ModelOption,
     output: common.OutOption,
+    subtype: common.SubtypeOption = "PCM_16",
     device: common.DeviceOption = "cpu",
     threads: common.ThreadsOption = None,
     force: common.ForceOption = False,
@@ -46,7 +47,7 @@ def decode(
             samples = codec.decode(matrix, on_progress=progress.on_decode)
         if samples.shape[0] == 0:
             common.fail(f"{codes} holds no frames; nothing was written.", common.BAD_INPUT)
-        write_wav(output, samples, codec.sample_rate)
+        write_wav(output, samples, codec.sample_rate, subtype=subtype)
         if not quiet:
             common.note(f"{output}: {samples.shape[0] / codec.sample_rate:.2f} s, {frames} frames")
 

@@ -1,18 +1,21 @@
-"""`dualar say`: text to a WAV file. Owns the reading of the text, the request's options and the closing line."""
+"""`dualar say`: text to a WAV file, or to a player. Owns the reading of the text, the request's options and the closing
+line; leaves writing as the speech is made to `streaming.py`.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dualar.cli import common
+from dualar.cli import common, streaming
 from dualar.config import DEFAULT_MAX_NEW_TOKENS, FAMILIES, SamplingConfig
 
 if TYPE_CHECKING:
     from dualar.audio import Audio
+    from dualar.generate import Generation
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -29,7 +32,15 @@ def _family_defaults(name: str) -> str:
 @app.command()
 def say(
     model: common.ModelOption,
-    output: common.OutOption,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The WAV file to write, mono; ends in .wav. - is standard output, as with --stream.",
+        ),
+    ],
     text: Annotated[
         str | None, typer.Argument(metavar="TEXT", show_default=False, help="What to say; - reads standard input.")
     ] = None,
@@ -119,6 +130,50 @@ def say(
     min_tokens_before_end: Annotated[
         int, typer.Option("--min-tokens-before-end", metavar="N", min=0, max=2**31 - 1, help="Frames at least.")
     ] = 0,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Write the speech as it is made; the file is a whole one at any time.")
+    ] = False,
+    frames_per_chunk: Annotated[
+        str | None,
+        typer.Option(
+            "--frames-per-chunk",
+            metavar="N,N,...",
+            show_default=streaming.DEFAULT_CADENCE,
+            help="With --stream or -o -: frames written at a time; the last number holds for all the rest.",
+        ),
+    ] = None,
+    stdout_format: Annotated[
+        Literal["raw", "wav"] | None,
+        typer.Option(
+            "--format", show_default="raw", help="Of -o -: samples alone, or with a WAV header of unknown length."
+        ),
+    ] = None,
+    subtype: common.SubtypeOption = "PCM_16",
+    trim_silence: Annotated[
+        bool, typer.Option("--trim-silence", help="Cut the silence at the end (under -60 dB), but for 0.1 s of it.")
+    ] = False,
+    peak: Annotated[
+        float | None,
+        typer.Option(
+            "--peak",
+            metavar="DB",
+            min=-60.0,
+            max=0.0,
+            show_default="off",
+            help="Scale the largest sample to this many dB of full scale; with --loudness, the most it may get to.",
+        ),
+    ] = None,
+    loudness: Annotated[
+        float | None,
+        typer.Option(
+            "--loudness",
+            metavar="LUFS",
+            min=-70.0,
+            max=0.0,
+            show_default="off",
+            help="Scale to this loudness (BS.1770), such as -23 or -16, as far as the peak allows (-1 dB).",
+        ),
+    ] = None,
     device: common.DeviceOption = "cpu",
     threads: common.ThreadsOption = None,
     fast_ar: Annotated[
@@ -153,11 +208,19 @@ def say(
     quiet: common.QuietOption = False,
     verbose: common.VerboseOption = 0,
 ) -> None:
-    """Say a text: write speech to a WAV file."""
+    """Say a text: write speech to a WAV file, or as it is made into a player."""
     with common.reporting(quiet=quiet, verbose=verbose):
         words = _read_text(text, file)
         given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "repetition_penalty": repetition_penalty}
         sampling = SamplingConfig.from_options(sampler, **{k: v for k, v in given.items() if v is not None})
+        streamed = stream or output == streaming.STDOUT
+        if streamed and (trim_silence or peak is not None or loudness is not None):
+            raise typer.BadParameter("--trim-silence, --peak and --loudness need the whole speech: not with a stream.")
+        if frames_per_chunk is not None and not streamed:
+            raise typer.BadParameter("--frames-per-chunk is for --stream and -o -.")
+        if stdout_format is not None and output != streaming.STDOUT:
+            raise typer.BadParameter("--format is for -o -; a file is always a WAV.")
+        cadence = streaming.read_cadence(frames_per_chunk or streaming.DEFAULT_CADENCE)
         _check_outputs(output, codes, force=force)
         import dualar
 
@@ -172,30 +235,41 @@ def say(
         ) as engine:
             rate = engine.codec.sample_rate / engine.codec.samples_per_frame
             expected = len(words.encode("utf-8", "replace")) / _TEXT_BYTES_PER_SECOND * rate
+            request: dict[str, Any] = {
+                "seed": seed,
+                "sampling": sampling,
+                "max_new_tokens": max_new_tokens,
+                "min_tokens_before_end": min_tokens_before_end,
+            }
+            made: Audio | Generation
             with common.SpeechProgress(
                 quiet=quiet,
                 frames_per_second=rate,
                 expected_frames=max(int(expected), min_tokens_before_end),
                 max_frames=DEFAULT_MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
             ) as progress:
-                audio = engine.synthesize(
-                    words,
-                    seed=seed,
-                    sampling=sampling,
-                    max_new_tokens=max_new_tokens,
-                    min_tokens_before_end=min_tokens_before_end,
-                    on_frame=progress.on_frame,
-                    on_decode=progress.on_decode,
-                )
-        if audio.samples.shape[0] == 0:
+                if streamed:
+                    raw = output == streaming.STDOUT and stdout_format != "wav"
+                    with engine.stream(words, frames_per_chunk=cadence, **request) as chunks:
+                        streaming.write_chunks(chunks, output, subtype=subtype, raw=raw, on_frame=progress.on_frame)
+                    made = chunks.result
+                else:
+                    made = engine.synthesize(words, on_frame=progress.on_frame, on_decode=progress.on_decode, **request)
+        if made.codes.shape[1] == 0:
             common.fail(
-                f"the model ended before its first frame (seed {audio.seed}); nothing was written. "
+                f"the model ended before its first frame (seed {made.seed}); nothing was written. "
                 "Try another --seed, or --min-tokens-before-end 1",
                 common.FAILED,
             )
-        _write(audio, output, codes)
+        if codes is not None:
+            common.write_codes(codes, made.codes)
+        seconds = made.codes.shape[1] / rate
+        if not isinstance(made, dualar.Generation):
+            made = _levelled(made, trim_silence=trim_silence, peak=peak, loudness=loudness)
+            made.save(output, subtype=subtype)
+            seconds = made.duration
         if not quiet:
-            _report(audio, output)
+            _report(made, output, seconds)
 
 
 def _read_text(text: str | None, file: Path | None) -> str:
@@ -223,37 +297,33 @@ def _read_text(text: str | None, file: Path | None) -> str:
 def _check_outputs(output: Path, codes: Path | None, *, force: bool) -> None:
     from dualar.audio import check_wav_path
 
-    check_wav_path(output)
-    common.check_output(output, force=force)
+    if output == streaming.STDOUT:
+        streaming.check_stdout()
+    else:
+        check_wav_path(output)
+        common.check_output(output, force=force)
     if codes is not None:
-        if codes.suffix.lower() != ".npy":
-            raise ValueError(f"[say] expected --codes to end in .npy, got {str(codes)!r}")
-        common.check_output(codes, force=force)
+        common.check_codes_output(codes, force=force)
 
 
-def _write(audio: Audio, output: Path, codes: Path | None) -> None:
-    if codes is not None:
-        import io
-
-        import numpy as np
-
-        from dualar.audio import write_file
-
-        buffer = io.BytesIO()
-        np.save(buffer, audio.codes, allow_pickle=False)
-        write_file(codes, buffer.getvalue())
-    audio.save(output)
+def _levelled(audio: Audio, *, trim_silence: bool, peak: float | None, loudness: float | None) -> Audio:
+    if trim_silence:
+        audio = audio.trim_silence()
+    if loudness is not None:
+        return audio.normalize_loudness(loudness, peak_db=-1.0 if peak is None else peak)
+    return audio if peak is None else audio.normalize_peak(peak)
 
 
-def _report(audio: Audio, output: Path) -> None:
-    frames = audio.codes.shape[1]
+def _report(made: Audio | Generation, output: Path, seconds: float) -> None:
+    frames = made.codes.shape[1]
+    first = "" if made.timings.first_audio_ms is None else f", first sound after {made.timings.first_audio_ms:.0f} ms"
     common.note(
-        f"{output}: {audio.duration:.2f} s of speech, {frames} frames, seed {audio.seed}, "
-        f"real-time factor {audio.timings.real_time_factor or 0.0:.2f}"
+        f"{'standard output' if output == streaming.STDOUT else output}: {seconds:.2f} s of speech, {frames} frames, "
+        f"seed {made.seed}, real-time factor {made.timings.real_time_factor or 0.0:.2f}{first}"
     )
-    if audio.finish_reason == "length":
+    if made.finish_reason == "length":
         common.note(f"warning: stopped at {frames} frames, the most allowed (--max-new-tokens); it may be cut short.")
-    elif audio.finish_reason == "stalled":
+    elif made.finish_reason == "stalled":
         common.note("warning: stopped because the model ran on without end; another --seed may do better.")
-    if audio.padded_frames:
-        common.note(f"warning: the device failed to finish {audio.padded_frames} frames; their codes are partly 0.")
+    if made.padded_frames:
+        common.note(f"warning: the device failed to finish {made.padded_frames} frames; their codes are partly 0.")

@@ -1,0 +1,81 @@
+"""Speech written as it is made, to a file that grows or to standard output for a player: what `say --stream` does.
+
+Owns the opening of the output, the chunks' way into it, and what happens when its reader goes away. Leaves the options
+to `say.py`, the bytes to `audio.WavWriter`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, BinaryIO
+
+import typer
+
+from dualar.cli import common
+
+if TYPE_CHECKING:
+    from dualar.audio import Subtype
+    from dualar.stream import SpeechStream
+
+STDOUT = Path("-")
+DEFAULT_CADENCE = "1,2,4"  # the first sound at once, then fewer and cheaper steps
+
+
+def read_cadence(text: str) -> list[int]:
+    """ "1,2,4" as numbers, or a usage error."""
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        sizes = []
+    if not sizes or min(sizes) < 1 or max(sizes) >= 2**31:
+        raise typer.BadParameter(f"--frames-per-chunk: expected whole numbers >= 1 with commas between, got {text!r}.")
+    return sizes
+
+
+def check_stdout() -> None:
+    """A usage error where standard output is a terminal, or closed."""
+    if sys.stdout is None or sys.stdout.isatty():
+        raise typer.BadParameter("-o - writes sound: lead standard output into a player or a file.")
+
+
+def write_chunks(
+    stream: SpeechStream, output: Path, *, subtype: Subtype, raw: bool, on_frame: Callable[[object], object]
+) -> None:
+    """Write the chunks as they come; the output is not touched before the first. Fails where its reader goes away."""
+    from dualar.audio import WavWriter
+
+    written, where = 0.0, "standard output" if output == STDOUT else str(output)
+    try:
+        with contextlib.ExitStack() as opened:
+            writer = None
+            for chunk in stream:
+                if writer is None:
+                    file = opened.enter_context(_open(output))
+                    writer = WavWriter(file, chunk.sample_rate, subtype=subtype, raw=raw, in_place=output != STDOUT)
+                writer.write(chunk.samples)
+                written += chunk.duration
+                on_frame(SimpleNamespace(index=chunk.frame_index + chunk.codes.shape[1] - 1))
+    except BrokenPipeError:
+        common.fail(f"the reader of {where} went away after {written:.2f} s of speech.", common.FAILED)
+    except OSError as error:
+        common.fail(f"cannot write {where} after {written:.2f} s of speech: {error.strerror or error}", common.FAILED)
+
+
+@contextlib.contextmanager
+def _open(output: Path) -> Iterator[BinaryIO]:
+    if output != STDOUT:
+        with open(output, "wb") as file:
+            yield file
+        return
+    try:
+        yield sys.stdout.buffer
+    except OSError:
+        # Python flushes standard output once more when it ends, and would complain.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
