@@ -158,7 +158,7 @@ std::vector<float> Session::fast_step(int64_t code) {
     return state.step(static_cast<int32_t>(code));
 }
 
-Session::Frame Session::fast_frame(const std::vector<float>& hidden, int64_t code, const nn::FishOptions& sampling,
+Session::Frame Session::fast_frame(const std::vector<float>& hidden, int64_t code, const nn::DrawOptions& sampling,
                                    uint64_t seed, uint64_t step) {
     const OneThread::Use use(one_thread_, "session");
     FastState& state = fast();
@@ -172,7 +172,7 @@ Session::Frame Session::fast_frame(const std::vector<float>& hidden, int64_t cod
             const std::vector<float> logits =
                 book == 1 ? state.begin(hidden.data(), frame.codes[0]) : state.step(frame.codes[book - 1]);
             const int64_t drawn =
-                nn::fish_draw(logits.data(), static_cast<int64_t>(logits.size()), sampling, seed, step, book);
+                nn::draw(logits.data(), static_cast<int64_t>(logits.size()), sampling, seed, step, book);
             if (drawn < 0)
                 throw ModelError(text("[generate] frame ", step, ", codebook ", book,
                                       ": expected logits to draw from, got ",

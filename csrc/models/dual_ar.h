@@ -66,7 +66,7 @@ class Session {
         std::vector<int32_t> codes;  // [N]
         std::string failure;
     };
-    Frame fast_frame(const std::vector<float>& hidden, int64_t code, const nn::FishOptions& sampling, uint64_t seed,
+    Frame fast_frame(const std::vector<float>& hidden, int64_t code, const nn::DrawOptions& sampling, uint64_t seed,
                      uint64_t step);
 
     const DualAr& model() const { return *model_; }

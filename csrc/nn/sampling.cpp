@@ -86,8 +86,8 @@ std::vector<int64_t> ranked(const float* logits, int64_t n, int64_t k) {
 
 }  // namespace
 
-int64_t fish_draw(const float* logits, int64_t n, const FishOptions& options, uint64_t seed, uint64_t step,
-                  uint64_t stream) {
+int64_t draw(const float* logits, int64_t n, const DrawOptions& options, uint64_t seed, uint64_t step,
+             uint64_t stream) {
     float highest = -INFINITY;
     int64_t best = 0;
     bool number = true;

@@ -1,4 +1,4 @@
-// The fish family's draw from one row of logits, for loops that must not return to Python between draws.
+// The S2 family's draw from one row of logits, for loops that must not return to Python between draws.
 // python/dualar/sampling.py defines it, for every family; a test compares the two token for token.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace dualar::nn {
 
-struct FishOptions {
+struct DrawOptions {
     double temperature = 0;  // 0 is argmax
     double top_p = 1;        // >= 1 is off
     int64_t top_k = 0;       // <= 0 or > n is off
@@ -18,7 +18,6 @@ constexpr int64_t kNothingAllowed = -2;
 
 // logits [n] -> an id. Both filters on the untempered softmax, then the temperature, then Gumbel-max with the noise of
 // (seed, step, stream, id). Equal logits rank by lower id.
-int64_t fish_draw(const float* logits, int64_t n, const FishOptions& options, uint64_t seed, uint64_t step,
-                  uint64_t stream);
+int64_t draw(const float* logits, int64_t n, const DrawOptions& options, uint64_t seed, uint64_t step, uint64_t stream);
 
 }  // namespace dualar::nn

@@ -153,7 +153,7 @@ class FrameLoop(Iterator[Frame]):
         )
         # The compiled core draws a whole frame's codes in one call where it knows the family; the same codes come from
         # the calls one by one.
-        fused = getattr(self._session, "fast_frame", None)
+        fused: Callable[..., tuple[Int32, str | None]] | None = getattr(self._session, "fast_frame", None)
         self._fused = fused if self._cached and isinstance(self._config.sampling, FishSampling) else None
         self._codes = np.zeros((model.num_codebooks, self.max_new_tokens), np.int32)
         self._drawn = np.zeros((1, self.max_new_tokens), np.int32)  # main tokens, as indices into main_ids
