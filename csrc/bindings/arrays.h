@@ -35,5 +35,6 @@ void bind_runtime(py::module_& m);
 void bind_dual_ar(py::module_& m);
 void bind_codec(py::module_& m);
 void bind_testing(py::module_& m);
+void bind_layers(py::module_& m);
 
 }  // namespace dualar::bindings

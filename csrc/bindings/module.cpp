@@ -19,4 +19,5 @@ PYBIND11_MODULE(_core, m) {
     dualar::bindings::bind_dual_ar(m);
     dualar::bindings::bind_codec(m);
     dualar::bindings::bind_testing(m);
+    dualar::bindings::bind_layers(m);
 }
