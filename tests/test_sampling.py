@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from dualar import sampling
+from dualar import noise
 from dualar.sampling import LogitsError, SamplingConfig, probabilities, ras_sample, sample, uniform
 from reference import sampling as reference
 from scipy import stats
@@ -205,7 +205,7 @@ def test_noise_is_uniform_and_open() -> None:
     assert values.min() > 0 and values.max() < 1
     assert stats.kstest(values[:50_000], "uniform").pvalue > 1e-3
     assert stats.kstest(values[50_000:], "uniform").pvalue > 1e-3
-    ends = sampling._to_unit(np.array([0, 2**64 - 1], np.uint64))
+    ends = noise.to_unit(np.array([0, 2**64 - 1], np.uint64))
     assert ends[0] == 2.0**-53 and ends[1] == 1 - 2.0**-53
 
 

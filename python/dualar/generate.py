@@ -8,23 +8,22 @@ which the compiled core is.
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dualar.config import (
-    DEFAULT_MAX_NEW_TOKENS,
     DEFAULT_STALL_GUARD,
     FishSampling,
     GenerationConfig,
     SamplingConfig,
     StallGuard,
 )
+from dualar.request import checked_fast_ar, checked_prompt, checked_seed, frame_budget, text_limit
 from dualar.sampling import LogitsError, sample
 
 Float32 = npt.NDArray[np.float32]
@@ -140,12 +139,12 @@ class FrameLoop(Iterator[Frame]):
     ) -> None:
         self._model = model
         self._config = config or GenerationConfig()
-        self._prompt = _checked_prompt(model, prompt)
-        self._cached = _checked_fast_ar(model, fast_ar)
-        self.seed = _checked_seed(seed)
+        self._prompt = checked_prompt(model, prompt)
+        self._cached = checked_fast_ar(model, fast_ar)
+        self.seed = checked_seed(seed)
         start = 0 if session is None else session.position
-        self.max_new_tokens = _frame_budget(model, self._config, start + self._prompt.shape[1], session)
-        limit = _text_limit(self._config.stall_guard, text_tokens)
+        self.max_new_tokens = frame_budget(model, self._config, start + self._prompt.shape[1], session)
+        limit = text_limit(self._config.stall_guard, text_tokens)
         # Frames that were asked for are no stall.
         self._frame_limit = None if limit is None else max(limit, self._config.min_tokens_before_end)
         self._session = session or model.session(
@@ -361,60 +360,3 @@ def _is_backend_error(error: RuntimeError) -> bool:
     from dualar._core import BackendError
 
     return isinstance(error, BackendError)
-
-
-def _checked_prompt(model: Model, prompt: npt.ArrayLike) -> Int32:
-    rows = 1 + model.num_codebooks
-    x: npt.NDArray[Any] = np.asarray(prompt)
-    if x.dtype.kind not in "iu" or x.ndim != 2 or x.shape[0] != rows or x.shape[1] == 0:
-        raise ValueError(f"[prompt] expected int [{rows}, T >= 1], got {x.dtype} {list(x.shape)}")
-    for name, part, size in (("token ids", x[:1], model.vocab_size), ("codes", x[1:], model.codebook_size)):
-        bad = (part < 0) | (part >= size)
-        if bad.any():
-            raise ValueError(f"[prompt] expected {name} from 0 to {size - 1}, got {part[bad][0]}")
-    return np.ascontiguousarray(x, np.int32)
-
-
-def _checked_fast_ar(model: Model, fast_ar: str) -> bool:
-    if fast_ar not in ("cached", "recompute"):
-        raise ValueError(f"[generate] expected fast_ar 'cached' or 'recompute', got {fast_ar!r}")
-    if model.num_codebooks > 1 and not model.has_fast_ar:
-        raise ValueError(
-            f"[generate] expected a model with a Fast-AR to fill {model.num_codebooks} codebooks, got one without"
-        )
-    return fast_ar == "cached"
-
-
-def _checked_seed(seed: int | None) -> int:
-    if seed is None:
-        return secrets.randbits(63)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
-        raise ValueError(f"[generate] expected a seed from 0 to 2^64 - 1, got {seed!r}")
-    return int(seed)
-
-
-def _text_limit(guard: StallGuard | None, text_tokens: int | None) -> int | None:
-    if guard is None or text_tokens is None:
-        return None
-    if isinstance(text_tokens, bool) or not isinstance(text_tokens, int | np.integer) or text_tokens < 0:
-        raise ValueError(f"[generate] expected text_tokens a whole number >= 0, or None, got {text_tokens!r}")
-    return guard.frame_limit(int(text_tokens))
-
-
-def _frame_budget(model: Model, config: GenerationConfig, used: int, session: Session | None) -> int:
-    """max_new_tokens, settled. A frame needs a position each, so the prompt and they must fit into the context."""
-    room, what = model.context_length - used, f"the context of {model.context_length}"
-    if session is not None and session.max_positions - used < room:
-        room, what = session.max_positions - used, f"the session's {session.max_positions}"
-    wanted = min(DEFAULT_MAX_NEW_TOKENS, max(room, 1)) if config.max_new_tokens is None else config.max_new_tokens
-    if wanted > room:
-        raise ValueError(
-            f"[generate] expected prompt + max_new_tokens within {what} positions, got {used} + {wanted} = "
-            f"{used + wanted}"
-        )
-    if config.min_tokens_before_end > wanted:
-        raise ValueError(
-            f"[generate] expected min_tokens_before_end at most max_new_tokens ({wanted}), "
-            f"got {config.min_tokens_before_end}"
-        )
-    return wanted

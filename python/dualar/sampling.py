@@ -19,19 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dualar.config import CosyVoiceSampling, FishSampling, HFSampling, SamplingConfig
+from dualar.noise import REDRAW_STREAM, Counts, Float64, noise, to_unit, uniform, words
 
 __all__ = ["LogitsError", "SamplingConfig", "probabilities", "ras_sample", "sample", "uniform"]
 
 Float32 = npt.NDArray[np.float32]
-Float64 = npt.NDArray[np.float64]
 Int32 = npt.NDArray[np.int32]
 Ids = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.integer[Any]]
-Counts = int | npt.NDArray[np.integer[Any]]
 Reals = float | npt.NDArray[np.floating[Any]] | npt.NDArray[np.integer[Any]]
-
-REDRAW_STREAM = 1000
 
 _HEAD = 256
 
@@ -48,39 +45,6 @@ class Candidates(NamedTuple):
 
     ids: Ids
     scores: Float64
-
-
-# ---------------------------------------------------------------------------------------------------------- noise
-
-
-def uniform(seed: Counts, step: Counts, stream: int, n: int) -> Float64:
-    """Noise float64 [B, n] in the open interval (0, 1), a function of (seed, step, stream, id) only.
-
-    seed, step: int, or int [B], both 0 to 2^64 - 1; stream: the codebook's number, or `REDRAW_STREAM`; ids are 0 to
-    n - 1, and an id's value does not depend on n. Philox4x64-10 (Salmon et al., "Parallel random numbers: as easy as
-    1, 2, 3", 2011) with key (seed, 0) and counter (1 + id // 4, step, stream, 0), whose word id % 4 gives the bits.
-    """
-    if stream < 0 or n < 0:
-        raise ValueError(f"[sampling] expected stream and n >= 0, got {stream} and {n}")
-    B = max(np.size(seed), np.size(step))
-    return _to_unit(_noise(_words("seed", seed, B), _words("step", step, B), stream, n))
-
-
-def _noise(seeds: npt.NDArray[np.uint64], steps: npt.NDArray[np.uint64], stream: int, n: int) -> npt.NDArray[np.uint64]:
-    """Raw words uint64 [B, n]. A whole row from numpy's C loop costs less than vectorised rounds for a few ids."""
-    key, counter = np.zeros(2, np.uint64), np.zeros(4, np.uint64)
-    counter[2] = stream
-    rows = []
-    for key[0], counter[1] in zip(seeds, steps, strict=True):
-        rows.append(np.random.Philox(key=key, counter=counter).random_raw(n))
-    return rows[0][None] if len(rows) == 1 else np.array(rows, np.uint64).reshape(len(rows), n)
-
-
-def _to_unit(raw: npt.NDArray[np.uint64]) -> Float64:
-    # An odd number of 53 bits: the half-step offset, exact in float64. (53 bits + 0.5 would round up to 1.0.)
-    unit: Float64 = ((raw >> np.uint64(11)) | np.uint64(1)).astype(np.float64)
-    unit *= 2.0**-53
-    return unit
 
 
 # --------------------------------------------------------------------------------------------------------- stages
@@ -302,7 +266,7 @@ def sample(
     _expect_config(config)
     with np.errstate(all="ignore"):
         x = checked(logits, blocked=blocked)
-        seeds, steps = _words("seed", seed, len(x)), _words("step", step, len(x))
+        seeds, steps = words("seed", seed, len(x)), words("step", step, len(x))
         past = None if history is None else _history(history, len(x), x.shape[1], config.history_windows[stream > 0])
         tokens = _draw(_first_candidates(x, config, past), x.shape[1], seeds, steps, stream)
         if past is None or config.temperature == 0 or isinstance(config, HFSampling):
@@ -345,7 +309,7 @@ def ras_sample(
     with np.errstate(all="ignore"):
         x = checked(logits, blocked=blocked)
         B, V = x.shape
-        seeds, steps = _words("seed", seed, B), _words("step", step, B)
+        seeds, steps = words("seed", seed, B), words("step", step, B)
         t, p = _column("temperature", temperature, B, 0.0), _column("top_p", top_p, B, 0.0)
         k = _column("top_k", top_k, B, -np.inf)
         last, threshold = _column("window", window, B, 0.0), _column("repeat_threshold", repeat_threshold, B, -np.inf)
@@ -377,8 +341,8 @@ def _draw(
     ids, scores = candidates
     if ids.shape[1] == 1:
         return ids[:, 0]
-    raw = _noise(seeds, steps, stream, V)
-    gumbel = -np.log(-np.log(_to_unit(picked(raw, ids))))
+    raw = noise(seeds, steps, stream, V)
+    gumbel = -np.log(-np.log(to_unit(picked(raw, ids))))
     tokens: Ids = ids[np.arange(len(ids)), (scores + gumbel).argmax(axis=1)]
     return tokens
 
@@ -420,16 +384,6 @@ def _history(history: npt.ArrayLike, B: int, V: int, window: int = -1) -> Intege
         raise ValueError(f"[sampling] expected history ids from 0 to {V - 1}, or -1 for none, got {bad}")
     ids: Integers = h if h.dtype.kind == "i" else h.astype(np.int64)
     return ids
-
-
-def _words(name: str, value: Counts, B: int) -> npt.NDArray[np.uint64]:
-    """A seed or step, or one for each row, as uint64 [B]."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64:
-        return np.array([value] * B, np.uint64)
-    x = np.asarray(value)
-    if x.ndim > 1 or x.size not in (1, B) or x.dtype.kind not in "iu" or (x < 0).any():
-        raise ValueError(f"[sampling] expected {name} an int or int [{B}] from 0 to 2^64 - 1, got {value!r}")
-    return np.broadcast_to(x.astype(np.uint64), (B,))
 
 
 def _column(name: str, value: Reals, B: int, low: float) -> Float64:
