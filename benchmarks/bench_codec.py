@@ -126,6 +126,38 @@ def print_ratios(seconds: dict[str, list[float]], frames: dict[str, int]) -> Non
     print(report.table(("", "ratio"), rows))
 
 
+# The cost's parts that the core's labels stand for; a ConvNeXt's dense layers count with the transformers' there.
+LABELS = {
+    "conv": ("conv, k > 1",),
+    "conv 1x1": ("conv, k 1",),
+    "transposed conv": ("transposed conv",),
+    "linear": ("transformer", "ConvNeXt"),
+    "snake": ("snake",),
+}
+
+
+def print_profile(core: _core.Codec, codes: Int32, parts: dict[str, codec_cost.Cost]) -> None:
+    """Where the time of one push goes, node by node, with FLOP and values beside; the median of five."""
+    stream, k = core.stream(max_frames=codes.shape[1]), codes.shape[1]
+    stream.push(codes)
+    runs = [stream._profile(codes) for _ in range(5)]
+    taken = {kind: report.Summary.of(run.get(kind, 0.0) for run in runs).median / k for kind in runs[0]}
+    rest = sum(seconds for kind, seconds in taken.items() if kind not in LABELS)
+    total = sum(taken.values())
+    rows = []
+    for kind, names in LABELS.items():
+        cost = sum((parts[name] for name in names), codec_cost.Cost())
+        rate = number(cost.flop / taken[kind] / 1e9) if cost.flop else ""
+        share = f"{taken[kind] / total:.1%}"
+        rows.append(
+            [kind, number(taken[kind] * 1e3), share, number(cost.flop / 1e9), rate, number(cost.values * 4 / 1e6)]
+        )
+    rows.append(["the rest", number(rest * 1e3), f"{rest / total:.1%}", "", "", ""])
+    rows.append(["all", number(total * 1e3), "100%", "", "", ""])
+    report.section(f"Where the time goes, {k} frames a push, each node waited for")
+    print(report.table(("", "ms a frame", "share", "GFLOP", "GFLOP/s", "MB written"), rows))
+
+
 def parser() -> argparse.ArgumentParser:
     """The options."""
     p = argparse.ArgumentParser(description="Measure the codec's decoder.")
@@ -173,6 +205,7 @@ def main(arguments: list[str] | None = None) -> None:
     flop = sum(c.flop for c in parts.values())
     print_speed(seconds, frames, flop=flop, frame_seconds=frame_seconds, gemm=gemm)
     print_ratios(seconds, frames)
+    print_profile(core, codes, parts)
     state = ", ".join(f"{k}: {p.stream.nbytes / 1e6:.1f}" for k, p in zip(o.push, pushes.values(), strict=True))
     print(f"\nMB of state by frames a push: {state}" if pushes else "", end="")
     print(f"\nresident at most, all runs of this process together: {report.peak_memory() / 1e6:.0f} MB")

@@ -1,7 +1,8 @@
-"""The codec's decoder in plain PyTorch float32: what the core is compared with. Not part of the package.
+"""The codec in plain PyTorch float32: what the core is compared with. Not part of the package.
 
 Owns the network, from the tensors of a GGUF file; leaves reading it to `tests/reference/gguf_weights.py`. Whole
-decoding only: `TorchCodec(path).decode(codes)`. Layers are the library's own, called the ordinary way.
+clips only: `TorchCodec(path).decode(codes)`, `TorchEncoder(path).encode(samples)`. Layers are the library's own, called
+the ordinary way.
 """
 
 from __future__ import annotations
@@ -24,17 +25,22 @@ Get = Callable[[str], Tensor]  # a tensor of the file by its name below some pre
 
 
 class CausalConv(nn.Module):
-    """[1, C, T] -> [1, C', T]: zeros on the left alone. Depthwise where the weight has one input channel."""
+    """[1, C, T] -> [1, C', T / stride], T a multiple of the stride: zeros on the left alone."""
 
-    def __init__(self, get: Get, name: str, *, dilation: int = 1) -> None:
+    def __init__(self, get: Get, name: str, *, dilation: int = 1, stride: int = 1, depthwise: bool = False) -> None:
         super().__init__()
-        self.weight, self.bias, self.dilation = get(name + ".weight"), get(name + ".bias"), dilation
-        self.groups = self.weight.shape[0] if self.weight.shape[1] == 1 else 1
-        self.padding = (self.weight.shape[2] - 1) * dilation
+        self.weight, self.bias, self.dilation, self.stride = (
+            get(name + ".weight"),
+            get(name + ".bias"),
+            dilation,
+            stride,
+        )
+        self.groups = self.weight.shape[0] if depthwise else 1
+        self.padding = (self.weight.shape[2] - 1) * dilation + 1 - stride
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.pad(x, (self.padding, 0)) if self.padding else x
-        return F.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
+        return F.conv1d(x, self.weight, self.bias, self.stride, dilation=self.dilation, groups=self.groups)
 
 
 class CausalTransposedConv(nn.Module):
@@ -82,7 +88,7 @@ class ConvNeXt(nn.Module):
 
     def __init__(self, get: Get, prefix: str) -> None:
         super().__init__()
-        self.depthwise = CausalConv(get, prefix + "dwconv.conv")
+        self.depthwise = CausalConv(get, prefix + "dwconv.conv", depthwise=True)
         names = ("norm", "pwconv1", "pwconv2")
         self.norm, self.up, self.down = ((get(f"{prefix}{n}.weight"), get(f"{prefix}{n}.bias")) for n in names)
         self.gamma = get(prefix + "gamma")
@@ -148,21 +154,29 @@ class Transformer(nn.Module):
         return F.rms_norm(x, x.shape[-1:], self.norm, self.eps).transpose(1, 2)
 
 
+def read(path: str | Path) -> tuple[Get, Callable[[str], Any]]:
+    """The codec's tensors and settings in a file, by name."""
+    weights = Weights(path, dtype=np.float32)
+
+    def get(name: str) -> Tensor:
+        return torch.from_numpy(np.array(weights["c." + name], np.float32))
+
+    return get, lambda name: weights.kv("fish_speech.codec." + name)
+
+
+def quantizer_names(setting: Callable[[str], Any]) -> list[str]:
+    """Prefixes of the quantizers, the semantic one first."""
+    residual = range(setting("quantizer_residual_codebooks"))
+    return ["quantizer.semantic_quantizer.quantizers.0.", *(f"quantizer.quantizer.quantizers.{i}." for i in residual)]
+
+
 class TorchCodec(nn.Module):
     """Codes to samples. float32 on the CPU, whatever type the file has."""
 
     def __init__(self, path: str | Path) -> None:
         super().__init__()
-        weights = Weights(path, dtype=np.float32)
-
-        def get(name: str) -> Tensor:
-            return torch.from_numpy(np.array(weights["c." + name], np.float32))
-
-        def setting(name: str) -> Any:
-            return weights.kv("fish_speech.codec." + name)
-
-        quantizers = ["quantizer.semantic_quantizer.quantizers.0."]
-        quantizers += [f"quantizer.quantizer.quantizers.{i}." for i in range(setting("quantizer_residual_codebooks"))]
+        get, setting = read(path)
+        quantizers = quantizer_names(setting)
         self.codebooks = [get(q + "codebook.weight") for q in quantizers]
         self.projections = nn.ModuleList(CausalConv(get, q + "out_proj") for q in quantizers)
         self.post_module = Transformer(get, "quantizer.post_module.", lambda name: setting("rvq_transformer." + name))
@@ -190,3 +204,54 @@ class TorchCodec(nn.Module):
     def decode(self, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
         """`forward` on numpy arrays."""
         return np.asarray(self(torch.from_numpy(codes.astype(np.int64))).numpy())
+
+
+class Quantizer(nn.Module):
+    """The nearest row of a codebook by cosine, and what is left: [1, D, T] -> codes [T], [1, D, T]."""
+
+    def __init__(self, get: Get, prefix: str) -> None:
+        super().__init__()
+        self.codebook, self.unit = get(prefix + "codebook.weight"), F.normalize(get(prefix + "codebook.weight"))
+        self.inward, self.outward = CausalConv(get, prefix + "in_proj"), CausalConv(get, prefix + "out_proj")
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        codes = (F.normalize(self.inward(x)[0].T) @ self.unit.T).argmax(dim=1)
+        return codes, x - self.outward(F.embedding(codes, self.codebook).T[None])
+
+
+class TorchEncoder(nn.Module):
+    """Samples, whole frames of them, to codes."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__()
+        get, setting = read(path)
+        layers: list[nn.Module] = [CausalConv(get, "encoder.block.0.conv")]
+        rates, width = setting("encoder_rates"), setting("encoder_dim")
+        for i, rate in enumerate(rates, 1):
+            p, width = f"encoder.block.{i}.block.", 2 * width
+            layers += [ResidualUnit(get, f"{p}{j}.", dilation=d) for j, d in enumerate((1, 3, 9))]
+            layers += [Snake(get, p + "3"), CausalConv(get, p + "4.conv", stride=rate)]
+            if count := setting("encoder_transformer_layers")[i - 1]:
+                fixed = {"n_head": width // setting("transformer.head_dim"), "n_layer": count, "window_size": 512}
+                layers.append(Transformer(get, p + "5.", lambda n, f=fixed: f.get(n) or setting("transformer." + n)))
+        p = "encoder.block."
+        layers += [Snake(get, f"{p}{len(rates) + 1}"), CausalConv(get, f"{p}{len(rates) + 2}.conv")]
+        for i, factor in enumerate(setting("quantizer_downsample_factor")):
+            p = f"quantizer.downsample.{i}."
+            layers += [CausalConv(get, p + "0.conv", stride=factor), ConvNeXt(get, p + "1.")]
+        layers.append(Transformer(get, "quantizer.pre_module.", lambda name: setting("rvq_transformer." + name)))
+        self.encoder = nn.Sequential(*layers)
+        self.quantizers = nn.ModuleList(Quantizer(get, q) for q in quantizer_names(setting))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Samples [n] -> codes [N, T]."""
+        x, codes = self.encoder(samples[None, None]), []
+        for quantizer in self.quantizers:
+            chosen, x = quantizer(x)
+            codes.append(chosen)
+        return torch.stack(codes)
+
+    @torch.inference_mode()
+    def encode(self, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+        """`forward` on numpy arrays."""
+        return np.asarray(self(torch.from_numpy(samples)).numpy(), np.int32)

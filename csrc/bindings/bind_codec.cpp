@@ -26,7 +26,15 @@ void bind_codec(py::module_& m) {
                 return to_numpy(std::move(samples));
             },
             py::arg("codes"))
-        .def("reset", &DacStream::reset);
+        .def("reset", &DacStream::reset)
+        .def(
+            "_profile",
+            [](DacStream& s, const py::array& codes) {
+                const IntegerArray array = integers(codes, "codes", 2);
+                const py::gil_scoped_release release;
+                return s.profile(array.values, array.shape[0], array.shape[1]);
+            },
+            py::arg("codes"));
 
     py::class_<DacEncodeStream>(m, "CodecEncoder", "Encoder state of one clip; one thread at a time.")
         .def_property_readonly("max_frames", &DacEncodeStream::max_frames)

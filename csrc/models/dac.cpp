@@ -142,8 +142,8 @@ void DacStream::build(GraphBuilder& g, int64_t frames) const {
     g.output("samples", ggml_tanh(g.context, conv(x, dac.last, {dac.last_alpha})));
 }
 
-std::vector<float> DacStream::push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
-    const OneThread::Use use(one_thread_, "codec stream");
+// The graph of so many frames, its inputs set.
+Graph& DacStream::ready(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
     const Dac& dac = *codec_;
     if (codebooks != dac.config.num_codebooks())
         throw std::invalid_argument(text("[codes] expected ", dac.config.num_codebooks(), " rows, got ", codebooks));
@@ -151,7 +151,6 @@ std::vector<float> DacStream::push(const std::vector<int32_t>& codes, int64_t co
         throw std::invalid_argument(text("[codes] expected at most ", max_frames_, " frames a push, got ", frames));
     for (const int32_t code : codes)
         if (code < 0) throw std::invalid_argument(text("[codes] expected no negative code, got ", code));
-    if (frames == 0) return {};
     dac.backend()->check_process();
     std::unique_ptr<Graph>& graph = graphs_[static_cast<size_t>(frames)];
     if (!graph) {
@@ -164,11 +163,26 @@ std::vector<float> DacStream::push(const std::vector<int32_t>& codes, int64_t co
     dac.rvq.look_up(codes.data(), frames, looked_up_.data());
     graph->set("x", looked_up_.data(), looked_up_.size() * sizeof(float));
     post_module_.set(*graph, frames);
-    graph->compute();
+    return *graph;
+}
+
+std::vector<float> DacStream::push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
+    const OneThread::Use use(one_thread_, "codec stream");
+    if (frames == 0 && codebooks == codec_->config.num_codebooks()) return {};
+    Graph& graph = ready(codes, codebooks, frames);
+    graph.compute();
     post_module_.advance(frames);
-    std::vector<float> samples(static_cast<size_t>(frames * dac.config.samples_per_frame()));
-    graph->get("samples", samples.data(), samples.size());
+    std::vector<float> samples(static_cast<size_t>(frames * codec_->config.samples_per_frame()));
+    graph.get("samples", samples.data(), samples.size());
     return samples;
+}
+
+std::map<std::string, double> DacStream::profile(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
+    const OneThread::Use use(one_thread_, "codec stream");
+    if (frames < 1) throw std::invalid_argument("[codes] expected at least one frame, got none");
+    const std::map<std::string, double> seconds = ready(codes, codebooks, frames).profile();
+    post_module_.advance(frames);
+    return seconds;
 }
 
 void DacStream::reset() {

@@ -2,6 +2,7 @@
 // decodes, codes -> samples, with one stream's state. Whole decoding is a stream that is fed in pieces.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -67,6 +68,8 @@ class DacStream {
     // Codes at or above their codebook's size are clamped; std::invalid_argument for anything else that does not fit.
     std::vector<float> push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames);
     void reset();
+    // A push, and the seconds that each kind of layer took: for benchmarks.
+    std::map<std::string, double> profile(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames);
 
     int64_t max_frames() const { return max_frames_; }
     size_t nbytes() const { return post_module_.nbytes() + state_.nbytes(); }
@@ -74,6 +77,7 @@ class DacStream {
 
   private:
     void build(GraphBuilder& g, int64_t frames) const;
+    Graph& ready(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames);
 
     std::shared_ptr<const Dac> codec_;
     int64_t max_frames_;

@@ -81,8 +81,12 @@ ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& c, ggml_te
 
     // [out * upsample, columns] and [out, upsample * columns] are the same bytes.
     const auto spread = [&](ggml_tensor* y) { return ggml_reshape_2d(g.context, y, c.out, columns * c.upsample); };
-    if (c.packed)
-        return spread(packed_product(g, x, c.packed, {c.taps, c.stride, c.dilation}, columns, c.bias, extras.residual));
+    if (c.packed) {
+        ggml_tensor* product =
+            packed_product(g, x, c.packed, {c.taps, c.stride, c.dilation}, columns, c.bias, extras.residual);
+        const char* kind = c.upsample > 1 ? "transposed conv" : c.taps > 1 ? "conv" : "conv 1x1";
+        return spread(GraphBuilder::label(kind, product));
+    }
     ggml_tensor* y = ggml_add(g.context, spread(sum_of_taps(g, x, c, columns)), c.bias);
     return extras.residual ? ggml_add(g.context, y, extras.residual) : y;
 }

@@ -93,8 +93,9 @@ void quantize_operator(ggml_tensor* out, int ith, int nth, void*) {
 ggml_tensor* quantized_input(GraphBuilder& g, ggml_tensor* x) {
     return g.derived(x, [&] {
         ggml_tensor* sources[] = {x};
-        return ggml_custom_4d(g.context, GGML_TYPE_I8, static_cast<int64_t>(quantized_bytes(x->ne[0])), x->ne[1], 1, 1,
-                              sources, 1, quantize_operator, GGML_N_TASKS_MAX, nullptr);
+        return GraphBuilder::label(
+            "quantize", ggml_custom_4d(g.context, GGML_TYPE_I8, static_cast<int64_t>(quantized_bytes(x->ne[0])),
+                                       x->ne[1], 1, 1, sources, 1, quantize_operator, GGML_N_TASKS_MAX, nullptr));
     });
 }
 
@@ -126,13 +127,14 @@ ggml_tensor* packed_product(GraphBuilder& g, ggml_tensor* x, const std::shared_p
 
 ggml_tensor* linear(GraphBuilder& g, const Linear& layer, ggml_tensor* x) {
     if (layer.packed && !layer.packed->quantized())
-        return packed_product(g, x, layer.packed, {}, x->ne[1], layer.bias, nullptr);
+        return GraphBuilder::label("linear", packed_product(g, x, layer.packed, {}, x->ne[1], layer.bias, nullptr));
     ggml_tensor* y = nullptr;
     if (layer.packed) {
         ggml_tensor* sources[] = {quantized_input(g, x)};
         g.count_work(2.0 * static_cast<double>(x->ne[1] * layer.packed->n() * layer.packed->depth()));
         y = ggml_custom_4d(g.context, GGML_TYPE_F32, layer.packed->n(), x->ne[1], 1, 1, sources, 1, quantized_operator,
                            GGML_N_TASKS_MAX, g.own(layer.packed));
+        GraphBuilder::label("linear", y);
     } else {
         y = ggml_mul_mat(g.context, layer.weight, x);
     }
@@ -151,8 +153,8 @@ ggml_tensor* snake(GraphBuilder& g, ggml_tensor* x, ggml_tensor* alpha, ggml_ten
     if (g.on_cpu) {
         ggml_tensor* sources[] = {x, alpha, history};
         const int64_t columns = x->ne[1] + (history ? history->ne[1] : 0);
-        return ggml_custom_4d(g.context, GGML_TYPE_F32, x->ne[0], columns, 1, 1, sources, history ? 3 : 2,
-                              snake_operator, GGML_N_TASKS_MAX, nullptr);
+        return GraphBuilder::label("snake", ggml_custom_4d(g.context, GGML_TYPE_F32, x->ne[0], columns, 1, 1, sources,
+                                                           history ? 3 : 2, snake_operator, GGML_N_TASKS_MAX, nullptr));
     }
     ggml_tensor* s = ggml_sqr(g.context, ggml_sin(g.context, ggml_mul(g.context, x, alpha)));
     ggml_tensor* divisor = ggml_scale_bias(g.context, alpha, 1.0F, kSnakeEpsilon);

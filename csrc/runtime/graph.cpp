@@ -1,12 +1,19 @@
 #include "runtime/graph.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "runtime/error.h"
 #include "runtime/log.h"
 
 namespace dualar {
+
+namespace {
+
+constexpr char kLabelMark = '#';
+
+}  // namespace
 
 ggml_tensor* GraphBuilder::input(const std::string& name, ggml_type type, int64_t ne0, int64_t ne1) {
     ggml_tensor* tensor = ggml_new_tensor_2d(context, type, ne0, ne1);
@@ -25,10 +32,12 @@ void GraphBuilder::output(const std::string& name, ggml_tensor* tensor) {
 void GraphBuilder::effect(ggml_tensor* tensor) { ggml_build_forward_expand(graph, tensor); }
 
 ggml_tensor* GraphBuilder::probe(const std::string& name, ggml_tensor* tensor) {
-    if (keep_probes_)
-        output(name, tensor);
-    else
-        ggml_set_name(tensor, name.c_str());
+    if (keep_probes_) output(name, tensor);
+    return tensor;
+}
+
+ggml_tensor* GraphBuilder::label(const char* kind, ggml_tensor* tensor) {
+    ggml_format_name(tensor, "%c%s", kLabelMark, kind);
     return tensor;
 }
 
@@ -85,6 +94,30 @@ void Graph::compute() {
     if (status != GGML_STATUS_SUCCESS)
         throw BackendError(
             text("[compute] failed on ", backend_->device(), ": ", ggml_status_to_string(status), " ", log.text()));
+}
+
+std::map<std::string, double> Graph::profile() {
+    struct Profile {
+        std::map<std::string, double> seconds;
+        int64_t last = 0;
+    } profile;
+    const auto on_node = [](ggml_tensor* node, bool ask, void* data) {
+        auto& p = *static_cast<Profile*>(data);
+        const int64_t now = ggml_time_us();
+        if (!ask) {
+            // ggml gives a view its source's name and a remark in brackets.
+            const bool labelled = node->name[0] == kLabelMark && std::strchr(node->name, '(') == nullptr;
+            const std::string kind = labelled ? node->name + 1 : ggml_op_desc(node);
+            p.seconds[kind] += static_cast<double>(now - p.last) * 1e-6;
+        }
+        p.last = ggml_time_us();
+        return true;
+    };
+    ggml_time_init();
+    ggml_backend_sched_set_eval_callback(scheduler_.get(), on_node, &profile);
+    compute();
+    ggml_backend_sched_set_eval_callback(scheduler_.get(), nullptr, nullptr);
+    return profile.seconds;
 }
 
 ggml_tensor* Graph::find_output(const std::string& name) const {

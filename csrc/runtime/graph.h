@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -44,6 +45,8 @@ class GraphBuilder {
     void count_work(double operations) { work_ += operations; }
     // A side effect (a cache write) that no output depends on.
     void effect(ggml_tensor* tensor);
+    // Say what kind of work a node is, for profile().
+    static ggml_tensor* label(const char* kind, ggml_tensor* tensor);
     // Name an intermediate; kept for reading where the graph was asked to keep them. Returns `tensor`.
     ggml_tensor* probe(const std::string& name, ggml_tensor* tensor);
 
@@ -66,6 +69,8 @@ class Graph {
     // The whole input. `nbytes` must be its size.
     void set(const std::string& name, const void* data, size_t nbytes);
     void compute();
+    // The same, node by node: seconds by label, or by ggml's name of the operator where there is none.
+    std::map<std::string, double> profile();
     // `count` values of the output from `first` on.
     void get(const std::string& name, float* out, size_t count, size_t first = 0) const;
     // The whole output or probe, float32.

@@ -171,6 +171,7 @@ class CodecStream:
     def push(self, codes: Integers) -> Float32:
         """codes int [num_codebooks, 0 <= k <= max_frames] -> samples float32 [k * samples_per_frame]."""
     def reset(self) -> None: ...
+    def _profile(self, codes: Integers) -> dict[str, float]: ...  # seconds of one push by kind of layer
 
 class CodecEncoder:
     """Encoder state of one clip. Pieces of whole frames give the same codes as the clip at once."""
