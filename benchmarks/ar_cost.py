@@ -74,6 +74,12 @@ class FrameCost:
         )
 
 
+def matrices(file: _core.ModelFile, prefixes: tuple[str, ...]) -> tuple[list[str], int]:
+    """Names of the matrices under the prefixes, and their bytes together."""
+    found = [(n, t, s) for n, t, s in file.tensors() if n.startswith(prefixes) and len(s) == 2]
+    return [n for n, _, _ in found], sum(_elements(s) * _block_bytes(t) // _block_size(t) for _, t, s in found)
+
+
 def _elements(shape: tuple[int, ...]) -> int:
     count = 1
     for n in shape:

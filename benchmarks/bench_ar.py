@@ -32,6 +32,7 @@ Float32 = npt.NDArray[np.float32]
 
 SLOW, FAST, RECOMPUTE = "Slow-AR step, alone", "Fast-AR frame, alone", "Fast-AR frame, recompute, alone"
 SAMPLING, WHOLE = "sampling of a frame, alone", "whole frame"
+GGML_SLOW, GGML_FAST = "ggml's mul_mat, Slow-AR's matrices", "ggml's mul_mat, Fast-AR's, once"
 IN_FRAME = ("- its Slow-AR step", "- its Fast-AR", "- its sampling and Python")
 PARTS = (SLOW, FAST, RECOMPUTE, SAMPLING, WHOLE, *IN_FRAME, f"{WHOLE}, recompute")
 REPEATS = 3  # calls in a row that make up a turn: what a cache keeps from one frame to the next counts
@@ -178,12 +179,18 @@ class Bench:
     def __init__(self, file: _core.ModelFile, options: argparse.Namespace) -> None:
         began = time.perf_counter()
         runtime = _core.Runtime(device=options.device, threads=options.threads)
+        self.file, self.runtime = file, runtime
         self.model = _core.DualAR(file, runtime, im_end_id=options.im_end_id)
+        self.model.load()
         self.load_seconds = time.perf_counter() - began
         self.load_peak = report.peak_memory()
         self.options = options
         self.context = int(options.context[0])
         self.cost = ar_cost.FrameCost.of(file)
+        # What ggml's own kernels reach alone on the same matrices, one column each.
+        prefixes = {GGML_SLOW: ("layers.",), GGML_FAST: ("fast_layers.", "fast_output.")}
+        wanted = {name: ar_cost.matrices(file, prefix) for name, prefix in prefixes.items()}
+        self.ggml = {name: found for name, found in wanted.items() if found[0] and options.device == "cpu"}
         self.timing = {"warmups": options.warmups, "rest": options.rest}
         self.read = limits.ReadProbe(threads=options.threads)
         self.gemm = limits.GemmProbe()
@@ -204,13 +211,16 @@ class Bench:
             runs |= {FAST: parts.fast_cached, SAMPLING: parts.sampling, WHOLE: whole}
             if o.recompute:
                 runs |= {RECOMPUTE: parts.fast_recompute, f"{WHOLE}, recompute": self._whole("recompute")}
+        for name in self.ggml:
+            names, _ = self.ggml[name]
+            runs[name] = _core._GgmlProducts(self.file, self.runtime, names).compute
         seconds = report.interleave(
             runs | {self.read.name: self.read}, rounds=o.rounds, repeats=dict.fromkeys(runs, REPEATS), **self.timing
         )
         if whole is not None:
             seconds |= whole.parts(o.rounds)
         report.section(f"One frame, behind {self.context} positions")
-        order = [n for n in (*PARTS, self.read.name) if n in seconds]
+        order = [n for n in (*PARTS, *self.ggml, self.read.name) if n in seconds]
         print(report.table(report.TIMING_HEADER, [report.timing_row(n, seconds[n]) for n in order]))
         self._print_rates(seconds)
 
@@ -224,6 +234,7 @@ class Bench:
         slow, fast = self.cost.slow_bytes + kv, self.cost.fast_bytes
         in_slow, in_fast, in_rest = IN_FRAME
         byte_counts = {SLOW: slow, FAST: fast, WHOLE: slow + fast, in_slow: slow, in_fast: fast}
+        byte_counts |= {name: nbytes for name, (_, nbytes) in self.ggml.items()}
         byte_counts[self.read.name] = self.read.nbytes
         rows = []
         for name, nbytes in byte_counts.items():

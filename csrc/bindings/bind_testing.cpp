@@ -3,11 +3,13 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "bindings/arrays.h"
 #include "nn/packed_matrix.h"
 #include "nn/sampling.h"
 #include "runtime/error.h"
+#include "runtime/graph.h"
 #include "runtime/weights.h"
 
 namespace dualar::bindings {
@@ -116,6 +118,38 @@ py::array_t<float> quantized_product(const Floats& x, const py::array_t<uint8_t,
     return to_numpy(std::move(out), {p.columns, p.n});
 }
 
+// ggml's own mul_mat with one column, on the named matrices as they lie in the file: what a benchmark compares with.
+class GgmlProducts {
+  public:
+    GgmlProducts(std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> backend,
+                 const std::vector<std::string>& names)
+        : weights_(std::move(file), backend) {
+        std::vector<ggml_tensor*> matrices;
+        for (const std::string& name : names) {
+            const FileTensor* source = weights_.file().find(name);
+            if (source == nullptr || source->shape.size() != 2)
+                throw std::invalid_argument(text("[names] expected matrices of the file, got ", name));
+            matrices.push_back(weights_.matrix(name, source->shape[0], source->shape[1]));
+        }
+        check_tensors(weights_.file().path(), weights_.problems());
+        weights_.load();
+        graph_ = std::make_unique<Graph>(backend, 4 * names.size() + 64, [&](GraphBuilder& g) {
+            std::map<int64_t, ggml_tensor*> inputs;
+            for (ggml_tensor* matrix : matrices) {
+                ggml_tensor*& x = inputs[matrix->ne[0]];
+                if (x == nullptr) x = g.input("x" + std::to_string(matrix->ne[0]), GGML_TYPE_F32, matrix->ne[0]);
+                g.output(matrix->name, ggml_mul_mat(g.context, matrix, x));
+            }
+        });
+    }
+
+    void compute() { graph_->compute(); }
+
+  private:
+    Weights weights_;
+    std::unique_ptr<Graph> graph_;
+};
+
 }  // namespace
 
 void bind_testing(py::module_& m) {
@@ -133,6 +167,10 @@ void bind_testing(py::module_& m) {
         },
         py::arg("logits"), py::kw_only(), py::arg("temperature"), py::arg("top_p"), py::arg("top_k"), py::arg("seed"),
         py::arg("step"), py::arg("stream"));
+    py::class_<GgmlProducts>(m, "_GgmlProducts")
+        .def(py::init<std::shared_ptr<GgufFile>, std::shared_ptr<Backend>, const std::vector<std::string>&>(),
+             py::arg("file"), py::arg("runtime"), py::arg("names"))
+        .def("compute", &GgmlProducts::compute, py::call_guard<py::gil_scoped_release>());
     m.def("_forms", [] {
         std::vector<std::string> names;
         for (const nn::CpuKernels* kernels : nn::cpu_kernels()) names.emplace_back(kernels->name);
