@@ -51,6 +51,22 @@ struct QuantizedProduct {
 // depth int8 values, then depth / 32 scales (float32), then depth / 32 sums of a block's values (int32).
 constexpr size_t quantized_bytes(int64_t depth) { return static_cast<size_t>(depth + depth / kQuantBlock * 8); }
 
+// Attention of one position over `count` rows of a cache. Head h reads kv head h / (heads / kv_heads).
+struct AttentionStep {
+    const float* q = nullptr;      // [heads][head_dim]
+    const void* keys = nullptr;    // rows of [kv_heads][head_dim], float32 or F16, row_bytes apart
+    const void* values = nullptr;  // the same
+    size_t row_bytes = 0;
+    bool half = false;
+    const uint16_t* mask = nullptr;  // [count] F16: -inf hides a row, anything else shows it
+    int64_t count = 0;
+    int heads = 0;
+    int kv_heads = 0;
+    int head_dim = 0;
+    float scale = 1.0F;
+    float* out = nullptr;  // [heads][head_dim]
+};
+
 struct CpuKernels {
     const char* name;  // "avx512", "avx2", "neon", "plain"
     int width;         // columns of a panel of float32 or F16 weights
@@ -65,6 +81,8 @@ struct CpuKernels {
     // `count` rows of ggml blocks, `row_bytes` apart -> one panel; rows past `count` are zero.
     void (*pack)(Quantized type, const void* rows, size_t row_bytes, int64_t count, int64_t depth, void* panel);
     void (*quantized_product)(Quantized type, const QuantizedProduct& product, int ith, int nth);
+    // The heads that thread `ith` of `nth` computes. The same bits for any number of threads.
+    void (*attention)(const AttentionStep& step, int ith, int nth);
 };
 
 // Those that this machine can run, the best first.

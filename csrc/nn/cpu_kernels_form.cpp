@@ -14,6 +14,11 @@ void pack(Quantized type, const void* rows, size_t row_bytes, int64_t count, int
 void product(Quantized type, const QuantizedProduct& product, int ith, int nth);
 }  // namespace DUALAR_JOIN(quantized_,DUALAR_FORM)
 
+// cpu_kernels_attention.cpp, likewise.
+namespace DUALAR_JOIN(attention_, DUALAR_FORM) {
+void step(const AttentionStep& step, int ith, int nth);
+}
+
 namespace {
 
 // Rows of a tile: with two vectors of sums each, two of weights and one of activations they fill the registers.
@@ -172,8 +177,15 @@ void snake(const float* x, const float* alpha, const float* inverse, float* out,
 
 namespace quantized = DUALAR_JOIN(quantized_, DUALAR_FORM);
 
-const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {
-    DUALAR_TEXT(DUALAR_FORM), kWidth,          product,           snake, kLanes, quantized::quantize,
-    quantized::panel_bytes,   quantized::pack, quantized::product};
+const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {DUALAR_TEXT(DUALAR_FORM),
+                                                       kWidth,
+                                                       product,
+                                                       snake,
+                                                       kLanes,
+                                                       quantized::quantize,
+                                                       quantized::panel_bytes,
+                                                       quantized::pack,
+                                                       quantized::product,
+                                                       DUALAR_JOIN(attention_, DUALAR_FORM)::step};
 
 }  // namespace dualar::nn

@@ -17,6 +17,39 @@ ggml_tensor* norm_and_rope(GraphBuilder& g, ggml_tensor* x, ggml_tensor* norm, c
                          /*attn_factor=*/1.0F, /*beta_fast=*/0.0F, /*beta_slow=*/0.0F);
 }
 
+struct StepOperator {
+    BlockConfig config;
+    int64_t keys;
+};
+
+void step_operator(ggml_tensor* out, int ith, int nth, void* userdata) {
+    const auto& op = *static_cast<const StepOperator*>(userdata);
+    const ggml_tensor* keys = out->src[1];
+    AttentionStep step;
+    step.q = static_cast<const float*>(out->src[0]->data);
+    step.keys = keys->data;
+    step.values = out->src[2]->data;
+    step.row_bytes = keys->nb[1];
+    step.half = keys->type == GGML_TYPE_F16;
+    step.mask = static_cast<const uint16_t*>(out->src[3]->data);
+    step.count = op.keys;
+    step.heads = op.config.heads;
+    step.kv_heads = op.config.kv_heads;
+    step.head_dim = op.config.head_dim;
+    step.scale = 1.0F / std::sqrt(static_cast<float>(op.config.head_dim));
+    step.out = static_cast<float*>(out->data);
+    cpu_kernels().front()->attention(step, ith, nth);
+}
+
+// q [head_dim, heads, 1] over the cache's rows -> [heads * head_dim, 1].
+ggml_tensor* step_attention(GraphBuilder& g, ggml_tensor* q, ggml_tensor* keys, ggml_tensor* values,
+                            const BlockConfig& c, const AttentionInputs& inputs) {
+    ggml_tensor* sources[] = {q, keys, values, inputs.mask};
+    return GraphBuilder::label("attention",
+                               ggml_custom_4d(g.context, GGML_TYPE_F32, c.q_dim(), 1, 1, 1, sources, 4, step_operator,
+                                              GGML_N_TASKS_MAX, g.own(StepOperator{c, inputs.keys})));
+}
+
 ggml_tensor* attention(GraphBuilder& g, ggml_tensor* x, const BlockWeights& w, const BlockConfig& c,
                        const AttentionInputs& inputs, const KvCache::Layer* cache) {
     ggml_context* ctx = g.context;
@@ -40,6 +73,8 @@ ggml_tensor* attention(GraphBuilder& g, ggml_tensor* x, const BlockWeights& w, c
         keys = ggml_reshape_2d(ctx, k, c.kv_dim(), positions);
         values = ggml_view_2d(ctx, qkv, c.kv_dim(), positions, qkv->nb[1], v_offset);
     }
+    if (g.on_cpu && cache != nullptr && positions == 1)
+        return linear(g, w.wo, step_attention(g, q, keys, values, c, inputs));
     // [head_dim, keys, kv_heads], without a copy: heads lie side by side within a row.
     const auto by_head = [&](ggml_tensor* rows) {
         return ggml_view_3d(ctx, rows, c.head_dim, inputs.keys, c.kv_heads, rows->nb[1],
