@@ -70,8 +70,8 @@ FastAr::FastAr(Weights& weights, int64_t slow_dim, int num_codebooks, int64_t co
 FastState::FastState(std::shared_ptr<const FastAr> model, std::shared_ptr<Backend> backend)
     : model_(std::move(model)),
       backend_(std::move(backend)),
-      cache_(*backend_, model_->config.layers, model_->config.block.kv_dim(), model_->config.num_codebooks,
-             kCacheType) {
+      cache_(*backend_, model_->config.layers, model_->config.block.kv_heads, model_->config.block.head_dim,
+             model_->config.num_codebooks, kCacheType) {
     decode_.resize(static_cast<size_t>(model_->config.num_codebooks));
 }
 

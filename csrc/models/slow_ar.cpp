@@ -121,7 +121,8 @@ SlowState::SlowState(std::shared_ptr<const SlowAr> model, std::shared_ptr<Backen
     : model_(std::move(model)),
       backend_(std::move(backend)),
       max_positions_(max_positions),
-      cache_(*backend_, model_->config.layers, model_->config.block.kv_dim(), max_positions, kv_type) {}
+      cache_(*backend_, model_->config.layers, model_->config.block.kv_heads, model_->config.block.head_dim,
+             max_positions, kv_type) {}
 
 void SlowState::build(GraphBuilder& g, int64_t count, int64_t keys, bool all_positions, bool full_vocab) const {
     const SlowConfig& c = model_->config;

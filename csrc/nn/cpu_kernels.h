@@ -54,9 +54,9 @@ constexpr size_t quantized_bytes(int64_t depth) { return static_cast<size_t>(dep
 // Attention of one position over `count` rows of a cache. Head h reads kv head h / (heads / kv_heads).
 struct AttentionStep {
     const float* q = nullptr;      // [heads][head_dim]
-    const void* keys = nullptr;    // rows of [kv_heads][head_dim], float32 or F16, row_bytes apart
+    const void* keys = nullptr;    // [kv_heads][rows][head_dim], float32 or F16; heads are head_bytes apart
     const void* values = nullptr;  // the same
-    size_t row_bytes = 0;
+    size_t head_bytes = 0;
     bool half = false;
     const uint16_t* mask = nullptr;  // [count] F16: -inf hides a row, anything else shows it
     int64_t count = 0;

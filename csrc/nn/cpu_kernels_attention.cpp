@@ -59,8 +59,8 @@ inline float exp_negative(float x) {
 template <class Value>
 const Value* row(const void* rows, const AttentionStep& s, int64_t position, int kv_head) {
     return reinterpret_cast<const Value*>(static_cast<const char*>(rows) +
-                                          static_cast<size_t>(position) * s.row_bytes) +
-           static_cast<int64_t>(kv_head) * s.head_dim;
+                                          static_cast<size_t>(kv_head) * s.head_bytes) +
+           position * s.head_dim;
 }
 
 // `Queries` heads from `head` on, which share one kv head.

@@ -13,15 +13,15 @@ const ggml_fp16_t kHidden = ggml_fp32_to_fp16(-INFINITY);
 
 }  // namespace
 
-KvCache::KvCache(const Backend& backend, int layers, int64_t kv_dim, int64_t rows, ggml_type type)
-    : kv_dim_(kv_dim), rows_(rows), type_(type) {
+KvCache::KvCache(const Backend& backend, int layers, int kv_heads, int head_dim, int64_t rows, ggml_type type)
+    : kv_dim_(int64_t{kv_heads} * head_dim), rows_(rows), type_(type) {
     const ggml_init_params params{/*mem_size=*/2 * static_cast<size_t>(layers) * ggml_tensor_overhead(),
                                   /*mem_buffer=*/nullptr, /*no_alloc=*/true};
     context_.reset(ggml_init(params));
     if (!context_) throw BackendError("[memory] no room for the KV cache's description");
     for (int i = 0; i < layers; ++i)
-        layers_.push_back({ggml_new_tensor_2d(context_.get(), type, kv_dim, rows),
-                           ggml_new_tensor_2d(context_.get(), type, kv_dim, rows)});
+        layers_.push_back({ggml_new_tensor_3d(context_.get(), type, head_dim, rows, kv_heads),
+                           ggml_new_tensor_3d(context_.get(), type, head_dim, rows, kv_heads)});
     buffer_ = backend.allocate(context_.get(), text("a KV cache of ", nbytes(), " bytes").c_str());
 }
 

@@ -13,12 +13,12 @@ namespace dualar::nn {
 class KvCache {
   public:
     struct Layer {
-        ggml_tensor* keys;    // ggml [kv_heads * head_dim, rows]
+        ggml_tensor* keys;    // ggml [head_dim, rows, kv_heads]: a head's rows lie side by side
         ggml_tensor* values;  // the same
     };
 
     // type: F32 or F16. BackendError when there is no room.
-    KvCache(const Backend& backend, int layers, int64_t kv_dim, int64_t rows, ggml_type type);
+    KvCache(const Backend& backend, int layers, int kv_heads, int head_dim, int64_t rows, ggml_type type);
 
     const Layer& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
     int64_t rows() const { return rows_; }

@@ -29,7 +29,7 @@ void step_operator(ggml_tensor* out, int ith, int nth, void* userdata) {
     step.q = static_cast<const float*>(out->src[0]->data);
     step.keys = keys->data;
     step.values = out->src[2]->data;
-    step.row_bytes = keys->nb[1];
+    step.head_bytes = keys->nb[2];
     step.half = keys->type == GGML_TYPE_F16;
     step.mask = static_cast<const uint16_t*>(out->src[3]->data);
     step.count = op.keys;
@@ -63,26 +63,21 @@ ggml_tensor* attention(GraphBuilder& g, ggml_tensor* x, const BlockWeights& w, c
     q = norm_and_rope(g, q, w.q_norm, c, inputs);
     k = norm_and_rope(g, k, w.k_norm, c, inputs);
 
-    ggml_tensor* keys = nullptr;
-    ggml_tensor* values = nullptr;
+    ggml_tensor* v = ggml_view_3d(ctx, qkv, c.head_dim, c.kv_heads, positions, head_bytes, qkv->nb[1], v_offset);
+    // [head_dim, positions, kv_heads], without a copy.
+    ggml_tensor* keys = ggml_permute(ctx, k, 0, 2, 1, 3);
+    ggml_tensor* values = ggml_permute(ctx, v, 0, 2, 1, 3);
     if (cache != nullptr) {
-        ggml_tensor* v = ggml_view_2d(ctx, qkv, c.kv_dim(), positions, qkv->nb[1], v_offset);
-        keys = ggml_set_rows(ctx, cache->keys, ggml_reshape_2d(ctx, k, c.kv_dim(), positions), inputs.rows);
-        values = ggml_set_rows(ctx, cache->values, v, inputs.rows);
-    } else {
-        keys = ggml_reshape_2d(ctx, k, c.kv_dim(), positions);
-        values = ggml_view_2d(ctx, qkv, c.kv_dim(), positions, qkv->nb[1], v_offset);
+        const auto seen = [&](ggml_tensor* all) {
+            return ggml_view_3d(ctx, all, c.head_dim, inputs.keys, c.kv_heads, all->nb[1], all->nb[2], 0);
+        };
+        keys = seen(ggml_set_rows(ctx, cache->keys, keys, inputs.rows));
+        values = seen(ggml_set_rows(ctx, cache->values, values, inputs.rows));
+        if (g.on_cpu && positions == 1) return linear(g, w.wo, step_attention(g, q, keys, values, c, inputs));
     }
-    if (g.on_cpu && cache != nullptr && positions == 1)
-        return linear(g, w.wo, step_attention(g, q, keys, values, c, inputs));
-    // [head_dim, keys, kv_heads], without a copy: heads lie side by side within a row.
-    const auto by_head = [&](ggml_tensor* rows) {
-        return ggml_view_3d(ctx, rows, c.head_dim, inputs.keys, c.kv_heads, rows->nb[1],
-                            ggml_row_size(rows->type, c.head_dim), 0);
-    };
     const float scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim));
-    ggml_tensor* out = ggml_flash_attn_ext(ctx, ggml_permute(ctx, q, 0, 2, 1, 3), by_head(keys), by_head(values),
-                                           inputs.mask, scale, /*max_bias=*/0.0F, /*logit_softcap=*/0.0F);
+    ggml_tensor* out = ggml_flash_attn_ext(ctx, ggml_permute(ctx, q, 0, 2, 1, 3), keys, values, inputs.mask, scale,
+                                           /*max_bias=*/0.0F, /*logit_softcap=*/0.0F);
     ggml_flash_attn_ext_set_prec(out, GGML_PREC_F32);
     return linear(g, w.wo, ggml_reshape_2d(ctx, out, c.q_dim(), positions));
 }

@@ -7,7 +7,7 @@ WindowedState::WindowedState(const Backend& backend, const WindowedTransformer& 
                              std::string name)
     : weights_(weights),
       name_(std::move(name)),
-      cache_(backend, static_cast<int>(weights.blocks.size()), weights.config.kv_dim(),
+      cache_(backend, static_cast<int>(weights.blocks.size()), weights.config.kv_heads, weights.config.head_dim,
              weights.window - 1 + max_positions, GGML_TYPE_F32) {}
 
 ggml_tensor* WindowedState::build(GraphBuilder& g, ggml_tensor* x) const {
