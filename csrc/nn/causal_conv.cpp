@@ -1,5 +1,7 @@
 #include "nn/causal_conv.h"
 
+#include <algorithm>
+
 #include "runtime/error.h"
 
 namespace dualar::nn {
@@ -89,6 +91,53 @@ ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& c, ggml_te
     }
     ggml_tensor* y = ggml_add(g.context, spread(sum_of_taps(g, x, c, columns)), c.bias);
     return extras.residual ? ggml_add(g.context, y, extras.residual) : y;
+}
+
+ConvRing::ConvRing(const Conv& conv, int64_t batch)
+    : in_(conv.in),
+      taps_(conv.taps),
+      dilation_(conv.dilation),
+      columns_(conv.history()),
+      batch_(batch),
+      values_(static_cast<size_t>(columns_ * batch * conv.in)) {}
+
+void ConvRing::push(const float* x, int64_t stride, float* seen) {
+    for (int64_t b = 0; b < batch_; ++b, x += stride) {
+        for (int64_t tap = 0; tap + 1 < taps_; ++tap, seen += in_) std::copy_n(at(slot(tap * dilation_), b), in_, seen);
+        std::copy_n(x, in_, seen);
+        seen += in_;
+        if (columns_ > 0) std::copy_n(x, in_, at(oldest_, b));
+    }
+    if (columns_ > 0) oldest_ = slot(1);
+}
+
+void ConvRing::reset() { std::fill(values_.begin(), values_.end(), 0.0F); }
+
+void ConvRing::read(int64_t sequence, float* columns) const {
+    for (int64_t i = 0; i < columns_; ++i)
+        std::copy_n(values_.data() + (slot(i) * batch_ + sequence) * in_, in_, columns + i * in_);
+}
+
+void ConvRing::write(int64_t sequence, const float* columns) {
+    for (int64_t i = 0; i < columns_; ++i) std::copy_n(columns + i * in_, in_, at(slot(i), sequence));
+}
+
+void causal_conv_step(const Conv& c, ConvRing& ring, const float* x, int64_t stride, const float* residual, float* seen,
+                      float* out) {
+    ring.push(x, stride, seen);
+    PackedProduct product;
+    c.packed->describe(product);
+    product.x = seen;
+    product.rows = ring.batch();
+    product.row_stride = c.taps * c.in;
+    product.taps = c.taps;
+    product.tap_stride = c.in;
+    product.channels = c.in;
+    product.bias = static_cast<const float*>(c.bias->data);
+    product.bias_period = c.out;
+    product.residual = residual;
+    product.out = out;
+    c.packed->kernels().product(product, 0, 1);
 }
 
 }  // namespace dualar::nn

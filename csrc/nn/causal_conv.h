@@ -1,4 +1,5 @@
-// The one causal convolution, with explicit state: whole sequences and streams run through the same nodes.
+// The one causal convolution, with explicit state: whole sequences and streams run through the same nodes, and networks
+// that go one column at a time through the same weights with a ring in place of the queue (ConvRing).
 // A transposed convolution whose kernel is a multiple of its stride is the same thing with kernel / stride taps and
 // stride * out channels: frame t of its output depends on input columns t, t - 1, … only. Knows no tensor name.
 #pragma once
@@ -67,5 +68,47 @@ struct ConvExtras {
 // what came before x, and leaves the last columns there for the next run.
 ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& conv, ggml_tensor* state,
                          const ConvExtras& extras = {});
+
+// The history of one convolution of stride 1 that is fed column by column on the CPU, for `batch` sequences that go
+// forward together: a ring of conv.history() input columns each. A step reads what its taps see, the oldest column
+// first, and only then writes the new column in the oldest one's place, so nothing is ever moved.
+// One channel, dilation 4, taps 2 (old) and 3 (now), bias 1, queue 1 2 3 4: the inputs 5, 6, 7 give 18, 23, 28.
+class ConvRing {
+  public:
+    ConvRing(const Conv& conv, int64_t batch);
+
+    // x: `batch` columns, `stride` floats apart -> seen [batch, taps * in]: what each tap sees, the oldest first, x
+    // last.
+    void push(const float* x, int64_t stride, float* seen);
+    void reset();
+    int64_t batch() const { return batch_; }
+    int64_t columns() const { return columns_; }
+    size_t nbytes() const { return values_.size() * sizeof(float); }
+    // The columns of one sequence in the order of ConvState, [columns, in], the oldest first.
+    void read(int64_t sequence, float* columns) const;
+    void write(int64_t sequence, const float* columns);
+
+  private:
+    float* at(int64_t slot, int64_t sequence) { return values_.data() + (slot * batch_ + sequence) * in_; }
+    // The slot that lies `ahead` columns after the oldest.
+    int64_t slot(int64_t ahead) const {
+        const int64_t index = oldest_ + ahead;
+        return index < columns_ ? index : index - columns_;
+    }
+
+    int64_t in_;
+    int64_t taps_;
+    int64_t dilation_;
+    int64_t columns_;
+    int64_t batch_;
+    int64_t oldest_ = 0;
+    std::vector<float> values_;  // [columns, batch, in]
+};
+
+// One column of causal_conv for each sequence of the ring, from packed weights: x as ConvRing::push takes it -> out
+// [batch, out], in the same order of sums as causal_conv. residual: shaped as out and added to it, may be out itself,
+// or nullptr. seen: room for [batch, taps * in].
+void causal_conv_step(const Conv& conv, ConvRing& ring, const float* x, int64_t stride, const float* residual,
+                      float* seen, float* out);
 
 }  // namespace dualar::nn

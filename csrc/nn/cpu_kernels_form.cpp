@@ -52,7 +52,10 @@ void tile(const PackedProduct& p, int64_t row, int64_t panel) {
     const int64_t width = left < kWidth ? left : kWidth;
     float bias[kWidth] = {};
     if (p.bias != nullptr)
-        for (int64_t i = 0; i < width; ++i) bias[i] = p.bias[(first + i) % p.bias_period];
+        for (int64_t i = 0, from = first % p.bias_period; i < width; ++i) {
+            bias[i] = p.bias[from];
+            if (++from == p.bias_period) from = 0;
+        }
     for (int r = 0; r < Rows; ++r) {
         float* out = p.out + (row + r) * p.n + first;
         const float* residual = p.residual ? p.residual + (row + r) * p.n + first : nullptr;
@@ -168,12 +171,56 @@ void snake(const float* x, const float* alpha, const float* inverse, float* out,
     }
 }
 
+// exp(x) for |x| <= 87, relative error about 1e-7: 2^n times Taylor's terms to r^6 with |r| <= ln(2) / 2. NaN stays
+// NaN.
+inline float exponential_of(float x) {
+    constexpr float kInverseLn2 = 1.4426950408889634F;
+    constexpr float kRound = 12582912.0F;     // 1.5 * 2^23: adding and subtracting it rounds to an integer
+    constexpr float kLn2High = 0.693359375F;  // 9 bits, so that n * kLn2High is exact
+    constexpr float kLn2Low = -2.12194440e-4F;
+    const float shifted = x * kInverseLn2 + kRound;
+    const float n = shifted - kRound;
+    const float r = (x - n * kLn2High) - n * kLn2Low;
+    float p = 1.3888888888888889e-3F;
+    p = p * r + 8.3333333333333333e-3F;
+    p = p * r + 4.1666666666666667e-2F;
+    p = p * r + 1.6666666666666667e-1F;
+    p = p * r + 0.5F;
+    p = p * r + 1.0F;
+    p = p * r + 1.0F;
+    // The low bits of `shifted` hold n: moved to the exponent they are 2^n.
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof(bits));
+    bits = (bits + 127U) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof(power));
+    return p * power;
+}
+
+// In this form a NaN passes; the other way round it would become the limit.
+inline float limited(float x, float limit) {
+    x = x > limit ? limit : x;
+    return x < -limit ? -limit : x;
+}
+
+void gate(const float* a, const float* b, float* out, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        const float e = exponential_of(limited(2.0F * a[i], 30.0F));  // tanh(15) is 1 in float32
+        const float f = exponential_of(limited(-b[i], 50.0F));
+        out[i] = (e - 1.0F) / ((e + 1.0F) * (1.0F + f));
+    }
+}
+
+void exponential(float* x, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) x[i] = exponential_of(limited(x[i], 87.0F));
+}
+
 }  // namespace
 
 namespace quantized = DUALAR_JOIN(quantized_, DUALAR_FORM);
 
 const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {
-    DUALAR_TEXT(DUALAR_FORM), kWidth,          product,           snake, kLanes, quantized::quantize,
+    DUALAR_TEXT(DUALAR_FORM), kWidth,          product,           snake, gate, exponential, kLanes, quantized::quantize,
     quantized::panel_bytes,   quantized::pack, quantized::product};
 
 }  // namespace dualar::nn
