@@ -1,4 +1,4 @@
-"""Every GGUF key and tensor name of the S2 family and of WaveNet, as csrc/models/names.h has them; a test compares the two.
+"""Every GGUF key and tensor name of the S2 family and of WaveNet, as csrc/models/names.h has them; a test checks it.
 
 A tensor prefix ends in a dot; the parts below follow it.
 """
