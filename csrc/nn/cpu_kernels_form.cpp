@@ -27,6 +27,36 @@ constexpr int kRows = 4;
 constexpr int kVectors = 2;
 constexpr int kWidth = kVectors * kLanes;
 
+struct PanelBias {
+    float values[kWidth] = {};
+
+    PanelBias(const PackedProduct& p, int64_t panel) {
+        if (p.bias == nullptr) return;
+        const int64_t left = p.n - panel * kWidth;
+        for (int64_t i = 0, from = panel * kWidth % p.bias_period; i < (left < kWidth ? left : kWidth); ++i) {
+            values[i] = p.bias[from];
+            if (++from == p.bias_period) from = 0;
+        }
+    }
+};
+
+// The sums of one row and panel, to the result.
+inline void write_row(const PackedProduct& p, int64_t row, int64_t panel, const PanelBias& bias, const Vector* sum) {
+    const int64_t first = panel * kWidth;
+    const int64_t left = p.n - first;
+    const int64_t width = left < kWidth ? left : kWidth;
+    float* out = p.out + row * p.n + first;
+    const float* residual = p.residual ? p.residual + row * p.n + first : nullptr;
+    float y[kWidth];
+    for (int v = 0; v < kVectors; ++v) store(y + v * kLanes, sum[v] + load(bias.values + v * kLanes));
+    if (residual != nullptr)
+        for (int64_t i = 0; i < width; ++i) y[i] += residual[i];
+    if (width == kWidth)
+        memcpy(out, y, sizeof(y));
+    else
+        memcpy(out, y, static_cast<size_t>(width) * sizeof(float));
+}
+
 // `Rows` rows of the result by one panel.
 template <int Rows, class Weight>
 void tile(const PackedProduct& p, int64_t row, int64_t panel) {
@@ -47,27 +77,40 @@ void tile(const PackedProduct& p, int64_t row, int64_t panel) {
             }
         }
     }
-    const int64_t first = panel * kWidth;
-    const int64_t left = p.n - first;
-    const int64_t width = left < kWidth ? left : kWidth;
-    float bias[kWidth] = {};
-    if (p.bias != nullptr)
-        for (int64_t i = 0, from = first % p.bias_period; i < width; ++i) {
-            bias[i] = p.bias[from];
-            if (++from == p.bias_period) from = 0;
+    const PanelBias bias(p, panel);
+    for (int r = 0; r < Rows; ++r) write_row(p, row + r, panel, bias, sum[r]);
+}
+
+// One row by `Panels` panels: with one alone, each sum would wait for the one before it.
+template <int Panels, class Weight>
+void row_tile(const PackedProduct& p, int64_t row, int64_t panel) {
+    Vector sum[Panels][kVectors] = {};
+    const Weight* w[Panels];
+    for (int q = 0; q < Panels; ++q)
+        w[q] = reinterpret_cast<const Weight*>(static_cast<const char*>(p.weights) +
+                                               static_cast<size_t>(panel + q) * p.panel_bytes);
+    const float* a = p.x + row * p.row_stride;
+    int64_t at = 0;
+    for (int64_t tap = 0; tap < p.taps; ++tap, a += p.tap_stride)
+        for (int64_t c = 0; c < p.channels; ++c, at += kWidth) {
+            const Vector value = broadcast(a[c]);
+#pragma GCC unroll 8
+            for (int q = 0; q < Panels; ++q)
+#pragma GCC unroll 2
+                for (int v = 0; v < kVectors; ++v) sum[q][v] += value * load(w[q] + at + v * kLanes);
         }
-    for (int r = 0; r < Rows; ++r) {
-        float* out = p.out + (row + r) * p.n + first;
-        const float* residual = p.residual ? p.residual + (row + r) * p.n + first : nullptr;
-        float y[kWidth];
-        for (int v = 0; v < kVectors; ++v) store(y + v * kLanes, sum[r][v] + load(bias + v * kLanes));
-        if (residual != nullptr)
-            for (int64_t i = 0; i < width; ++i) y[i] += residual[i];
-        if (width == kWidth)
-            memcpy(out, y, sizeof(y));
-        else
-            memcpy(out, y, static_cast<size_t>(width) * sizeof(float));
+    for (int q = 0; q < Panels; ++q) write_row(p, row, panel + q, PanelBias(p, panel + q), sum[q]);
+}
+
+// The row by panels first to last - 1.
+template <class Weight>
+void run_row(const PackedProduct& p, int64_t row, int64_t first, int64_t last) {
+    for (; last - first >= 4; first += 4) row_tile<4, Weight>(p, row, first);
+    if (last - first >= 2) {
+        row_tile<2, Weight>(p, row, first);
+        first += 2;
     }
+    if (first < last) row_tile<1, Weight>(p, row, first);
 }
 
 // The tile of `rows` rows, 1 <= rows <= Rows.
@@ -84,6 +127,10 @@ constexpr int64_t kCachedBytes = 768 * 1024;
 template <class Weight>
 void product_panels(const PackedProduct& p, int ith, int nth) {
     const int64_t panels = (p.n + kWidth - 1) / kWidth;
+    if (p.rows == 1) {
+        const Range mine = share(panels, ith, nth);
+        return run_row<Weight>(p, 0, mine.first, mine.last);
+    }
     const int64_t blocks = (p.rows + kRows - 1) / kRows;
     const bool by_panel = panels >= 2 * nth || blocks < nth;
     const Range panel = by_panel ? share(panels, ith, nth) : Range{0, panels};
