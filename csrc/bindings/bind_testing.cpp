@@ -65,6 +65,21 @@ py::array_t<float> snake(const py::array& x, const py::array& alpha, const std::
     return to_numpy(std::move(out));
 }
 
+py::array_t<float> gate(const py::array& a, const py::array& b, const std::string& form) {
+    const std::vector<float> first = floats(a, "a");
+    const std::vector<float> second = floats(b, "b");
+    if (first.size() != second.size()) throw std::invalid_argument("[b] expected one value per a");
+    std::vector<float> out(first.size());
+    kernels_named(form).gate(first.data(), second.data(), out.data(), static_cast<int64_t>(out.size()));
+    return to_numpy(std::move(out));
+}
+
+py::array_t<float> exponential(const py::array& x, const std::string& form) {
+    std::vector<float> values = floats(x, "x");
+    kernels_named(form).exponential(values.data(), static_cast<int64_t>(values.size()));
+    return to_numpy(std::move(values));
+}
+
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
 // x [columns, channels], weights [n, taps * channels], bias [period], residual [rows, n] or None -> [rows, n].
@@ -177,6 +192,8 @@ void bind_testing(py::module_& m) {
         return names;
     });
     m.def("_snake", &snake, py::arg("x"), py::arg("alpha"), py::arg("form"));
+    m.def("_gate", &gate, py::arg("a"), py::arg("b"), py::arg("form"));
+    m.def("_exponential", &exponential, py::arg("x"), py::arg("form"));
     m.def("_product", &product, py::arg("x"), py::arg("weights"), py::kw_only(), py::arg("taps") = 1,
           py::arg("stride") = 1, py::arg("dilation") = 1, py::arg("bias"), py::arg("residual") = py::none(),
           py::arg("half") = false, py::arg("threads") = 1, py::arg("form"));
