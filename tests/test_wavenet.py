@@ -329,6 +329,24 @@ def test_one_seed_is_one_clip_however_it_is_made(small: dualar.WaveNet) -> None:
     assert state.position == 9000
 
 
+@settings(max_examples=40, deadline=None)
+@given(shapes(), st.integers(1, 3), st.integers(2, 40), st.sampled_from([1.0, 8.0]))
+def test_many_samples_in_a_call_are_those_of_single_calls(
+    tmp_path_factory: Any, shape: Shape, B: int, n: int, scale: float
+) -> None:
+    """A call computes what it knows of the next samples together: not one bit may differ for that."""
+    path = write_wavenet(tmp_path_factory.mktemp("net") / "net.gguf", shape, seed=n, scale=scale)
+    net = dualar.WaveNet.load(path, threads=1)
+    _, condition = inputs(shape, B, n)
+    whole, singly = net.initial_state(B), net.initial_state(B)
+    together = net.generate(n, condition, first=0, seed=3, state=whole)
+    last: Any = np.zeros(B, int)
+    for t in range(n):
+        last = net.generate(1, condition[:, :, t : t + 1], first=last, seed=3, state=singly)[:, 0]
+        np.testing.assert_array_equal(last, together[:, t])
+    np.testing.assert_array_equal(net.step(last, condition[:, :, 0], whole), net.step(last, condition[:, :, 0], singly))
+
+
 def test_generation_goes_on_from_a_primed_prefix(small: dualar.WaveNet) -> None:
     condition = np.random.default_rng(3).standard_normal((1, 3, 60))
     made = small.generate(60, condition, first=[7], greedy=True)

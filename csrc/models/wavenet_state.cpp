@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kMaxBatch = 65536;
 constexpr int64_t kMaxFloats = int64_t{1} << 31;  // 8 GiB
+// Steps whose known parts are computed at once: enough to read those weights rarely, and their results stay small.
+constexpr int64_t kStepsAhead = 8;
 constexpr const char* kName = "WaveNet state";
 
 int64_t checked_batch(const WaveNetConfig& c, int64_t batch) {
@@ -57,10 +59,7 @@ int32_t draw(const float* logits, int64_t n, double temperature, double uniform,
 WaveNetState::WaveNetState(std::shared_ptr<const WaveNet> model, int64_t batch)
     : model_(std::move(model)), batch_(checked_batch(model_->config, batch)) {
     const WaveNetConfig& c = model_->config;
-    for (const nn::WaveNetBlock& block : model_->blocks) {
-        rings_.emplace_back(block.conv, batch);
-        scratch_.fit(block, batch);
-    }
+    for (const nn::WaveNetBlock& block : model_->blocks) blocks_.emplace_back(block, batch, kStepsAhead);
     sums_.resize(static_cast<size_t>(batch * (c.channels + c.skip_channels)));
     skips_.resize(static_cast<size_t>(batch * c.skip_channels));
     hidden_.resize(skips_.size());
@@ -70,31 +69,34 @@ WaveNetState::WaveNetState(std::shared_ptr<const WaveNet> model, int64_t batch)
 std::unique_ptr<WaveNetState> WaveNetState::copy() const {
     const OneThread::Use use(one_thread_, kName);
     auto other = std::make_unique<WaveNetState>(model_, batch_);
-    other->rings_ = rings_;
+    other->blocks_ = blocks_;
     other->position_ = position_;
     return other;
 }
 
 size_t WaveNetState::nbytes() const {
     size_t bytes = 0;
-    for (const nn::ConvRing& ring : rings_) bytes += ring.nbytes();
+    for (const nn::WaveNetSteps& block : blocks_) bytes += block.ring().nbytes();
     return bytes;
 }
 
 void WaveNetState::reset() {
     const OneThread::Use use(one_thread_, kName);
-    for (nn::ConvRing& ring : rings_) ring.reset();
+    for (nn::WaveNetSteps& block : blocks_) block.ring().reset();
     position_ = 0;
 }
 
-void WaveNetState::advance(const int32_t* classes, const float* condition) {
+void WaveNetState::begin(const float* condition, int64_t steps) {
+    for (nn::WaveNetSteps& block : blocks_) block.begin(condition, steps);
+}
+
+void WaveNetState::advance(const int32_t* classes) {
     const WaveNet& net = *model_;
     const int64_t channels = net.config.channels;
     const int64_t skips = net.config.skip_channels;
     std::fill(sums_.begin(), sums_.end(), 0.0F);
     for (int64_t b = 0; b < batch_; ++b) net.embedding.read(classes[b], sums_.data() + b * (channels + skips));
-    for (size_t i = 0; i < rings_.size(); ++i)
-        nn::wavenet_block_step(net.blocks[i], rings_[i], condition, sums_.data(), scratch_);
+    for (nn::WaveNetSteps& block : blocks_) block.step(sums_.data());
     for (int64_t b = 0; b < batch_; ++b)
         std::copy_n(sums_.data() + b * (channels + skips) + channels, skips, skips_.data() + b * skips);
     relu(skips_.data(), batch_ * skips);
@@ -108,7 +110,8 @@ void WaveNetState::step(const std::vector<int32_t>& classes, const std::vector<f
     const OneThread::Use use(one_thread_, kName);
     model_->check_classes(classes);
     WaveNet::check_condition(condition);
-    advance(classes.data(), condition.data());
+    begin(condition.data(), 1);
+    advance(classes.data());
     std::copy(logits_.begin(), logits_.end(), logits);
 }
 
@@ -118,13 +121,13 @@ void WaveNetState::prime(const std::vector<int32_t>& classes, const std::vector<
     WaveNet::check_condition(condition);
     const int64_t samples = static_cast<int64_t>(classes.size()) / batch_;
     WaveNet::Queues queues;
-    for (const nn::ConvRing& ring : rings_)
-        queues.emplace_back(static_cast<size_t>(ring.columns() * model_->config.channels));
+    for (const nn::WaveNetSteps& block : blocks_)
+        queues.emplace_back(static_cast<size_t>(block.ring().columns() * model_->config.channels));
     for (int64_t b = 0; b < batch_; ++b) {
-        for (size_t i = 0; i < rings_.size(); ++i) rings_[i].read(b, queues[i].data());
+        for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i].ring().read(b, queues[i].data());
         model_->run(classes.data() + b * samples, condition.data() + b * samples * model_->config.condition_channels,
                     samples, &queues, nullptr);
-        for (size_t i = 0; i < rings_.size(); ++i) rings_[i].write(b, queues[i].data());
+        for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i].ring().write(b, queues[i].data());
     }
     position_ += samples;
 }
@@ -150,7 +153,8 @@ std::vector<int32_t> WaveNetState::generate(const std::vector<int32_t>& first, c
     std::vector<int32_t> classes(static_cast<size_t>(batch_ * count));
     std::vector<float> scratch(static_cast<size_t>(levels));
     for (int64_t t = 0; t < count; ++t) {
-        advance(current.data(), columns.data() + t * batch_ * width);
+        if (t % kStepsAhead == 0) begin(columns.data() + t * batch_ * width, std::min(kStepsAhead, count - t));
+        advance(current.data());
         for (int64_t b = 0; b < batch_; ++b) {
             const auto at = static_cast<size_t>(b * count + t);
             classes[at] = current[static_cast<size_t>(b)] = draw(logits_.data() + b * levels, levels, temperature,

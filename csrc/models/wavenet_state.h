@@ -36,14 +36,14 @@ class WaveNetState {
                                   double temperature, const std::vector<double>& uniforms);
 
   private:
-    // classes [B], condition [B, H] -> logits_.
-    void advance(const int32_t* classes, const float* condition);
+    // The next `steps` conditions [steps, B, H]; then as many times classes [B] -> logits_.
+    void begin(const float* condition, int64_t steps);
+    void advance(const int32_t* classes);
 
     std::shared_ptr<const WaveNet> model_;
     int64_t batch_;
     int64_t position_ = 0;
-    std::vector<nn::ConvRing> rings_;  // one per block
-    nn::WaveNetScratch scratch_;
+    std::vector<nn::WaveNetSteps> blocks_;
     std::vector<float> sums_;    // [B, C + S]
     std::vector<float> skips_;   // [B, S], what the head's layers read
     std::vector<float> hidden_;  // [B, S]

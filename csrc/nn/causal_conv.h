@@ -77,9 +77,12 @@ class ConvRing {
   public:
     ConvRing(const Conv& conv, int64_t batch);
 
-    // x: `batch` columns, `stride` floats apart -> seen [batch, taps * in]: what each tap sees, the oldest first, x
-    // last.
-    void push(const float* x, int64_t stride, float* seen);
+    // What each tap but the newest sees at the next step -> seen, `batch` rows that are `stride` floats apart, of
+    // (taps - 1) * in floats, the oldest first; or at the step `ahead` of the next one, ahead < dilation: even the
+    // youngest of them is there already.
+    void look(int64_t ahead, int64_t stride, float* seen) const;
+    // x: `batch` columns, `stride` floats apart, in the place of the oldest.
+    void push(const float* x, int64_t stride);
     void reset();
     int64_t batch() const { return batch_; }
     int64_t columns() const { return columns_; }
@@ -89,7 +92,7 @@ class ConvRing {
     void write(int64_t sequence, const float* columns);
 
   private:
-    float* at(int64_t slot, int64_t sequence) { return values_.data() + (slot * batch_ + sequence) * in_; }
+    size_t at(int64_t slot, int64_t sequence) const { return static_cast<size_t>((slot * batch_ + sequence) * in_); }
     // The slot that lies `ahead` columns after the oldest.
     int64_t slot(int64_t ahead) const {
         const int64_t index = oldest_ + ahead;
@@ -106,9 +109,17 @@ class ConvRing {
 };
 
 // One column of causal_conv for each sequence of the ring, from packed weights: x as ConvRing::push takes it -> out
-// [batch, out], in the same order of sums as causal_conv. residual: shaped as out and added to it, may be out itself,
-// or nullptr. seen: room for [batch, taps * in].
+// [batch, out], in causal_conv's own order of sums, so with the same bits. residual: shaped as out and added to it, may
+// be out itself, or nullptr. seen: room for [batch, taps * in].
 void causal_conv_step(const Conv& conv, ConvRing& ring, const float* x, int64_t stride, const float* residual,
                       float* seen, float* out);
+
+// What the older taps add to the next `steps` columns -> sums [steps, batch, out], of which causal_conv_finish makes
+// those columns one after the other. Their weights are then read once for all of these steps. For convolutions that
+// can_go_ahead; seen: room for [steps, batch, (taps - 1) * in].
+bool can_go_ahead(const Conv& conv, int64_t steps);
+void causal_conv_ahead(const Conv& conv, const ConvRing& ring, int64_t steps, float* seen, float* sums);
+void causal_conv_finish(const Conv& conv, ConvRing& ring, const float* x, int64_t stride, const float* residual,
+                        const float* sums, float* out);
 
 }  // namespace dualar::nn

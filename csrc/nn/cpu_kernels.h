@@ -28,6 +28,10 @@ struct PackedProduct {
     const float* bias = nullptr;
     int64_t bias_period = 1;
     const float* residual = nullptr;  // [rows][n] like out
+    // A product in two parts, not for `narrow`: sums to go on from, [rows][n], and how many (tap, channel) pairs of the
+    // weights they stand for. In this order the sums have the same bits as in one part.
+    const float* start = nullptr;
+    int64_t skipped = 0;
     float* out = nullptr;
 };
 

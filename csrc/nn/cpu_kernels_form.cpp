@@ -57,12 +57,29 @@ inline void write_row(const PackedProduct& p, int64_t row, int64_t panel, const 
         memcpy(out, y, static_cast<size_t>(width) * sizeof(float));
 }
 
+template <class Weight>
+const Weight* panel_weights(const PackedProduct& p, int64_t panel) {
+    return reinterpret_cast<const Weight*>(static_cast<const char*>(p.weights) +
+                                           static_cast<size_t>(panel) * p.panel_bytes) +
+           p.skipped * kWidth;
+}
+
+// The sums that `start` has for one row and panel.
+inline void read_sums(const PackedProduct& p, int64_t row, int64_t panel, Vector* sum) {
+    const int64_t first = panel * kWidth;
+    const int64_t left = p.n - first;
+    float values[kWidth] = {};
+    memcpy(values, p.start + row * p.n + first, static_cast<size_t>(left < kWidth ? left : kWidth) * sizeof(float));
+    for (int v = 0; v < kVectors; ++v) sum[v] = load(values + v * kLanes);
+}
+
 // `Rows` rows of the result by one panel.
 template <int Rows, class Weight>
 void tile(const PackedProduct& p, int64_t row, int64_t panel) {
     Vector sum[Rows][kVectors] = {};
-    const auto* w = reinterpret_cast<const Weight*>(static_cast<const char*>(p.weights) +
-                                                    static_cast<size_t>(panel) * p.panel_bytes);
+    const Weight* w = panel_weights<Weight>(p, panel);
+    if (p.start != nullptr)
+        for (int r = 0; r < Rows; ++r) read_sums(p, row + r, panel, sum[r]);
     const float* x = p.x + row * p.row_stride;
     for (int64_t tap = 0; tap < p.taps; ++tap) {
         const float* a = x + tap * p.tap_stride;
@@ -86,9 +103,10 @@ template <int Panels, class Weight>
 void row_tile(const PackedProduct& p, int64_t row, int64_t panel) {
     Vector sum[Panels][kVectors] = {};
     const Weight* w[Panels];
-    for (int q = 0; q < Panels; ++q)
-        w[q] = reinterpret_cast<const Weight*>(static_cast<const char*>(p.weights) +
-                                               static_cast<size_t>(panel + q) * p.panel_bytes);
+    for (int q = 0; q < Panels; ++q) {
+        w[q] = panel_weights<Weight>(p, panel + q);
+        if (p.start != nullptr) read_sums(p, row, panel + q, sum[q]);
+    }
     const float* a = p.x + row * p.row_stride;
     int64_t at = 0;
     for (int64_t tap = 0; tap < p.taps; ++tap, a += p.tap_stride)

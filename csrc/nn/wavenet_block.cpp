@@ -38,15 +38,6 @@ ggml_tensor* wavenet_block(GraphBuilder& g, ggml_tensor* sums, ggml_tensor* cond
     return packed_product(g, gated, block.project.packed, {}, gated->ne[1], block.project.bias, sums);
 }
 
-void WaveNetScratch::fit(const WaveNetBlock& block, int64_t batch) {
-    const auto grow = [batch](std::vector<float>& values, int64_t n) {
-        values.resize(std::max(values.size(), static_cast<size_t>(batch * n)));
-    };
-    grow(seen, block.conv.taps * block.conv.in);
-    grow(gates, block.conv.out);
-    grow(gated, block.channels());
-}
-
 void linear_rows(const Linear& layer, const float* x, int64_t rows, const float* residual, float* out) {
     PackedProduct product;
     layer.packed->describe(product);
@@ -62,17 +53,36 @@ void linear_rows(const Linear& layer, const float* x, int64_t rows, const float*
     layer.packed->kernels().product(product, 0, 1);
 }
 
-void wavenet_block_step(const WaveNetBlock& block, ConvRing& ring, const float* condition, float* sums,
-                        WaveNetScratch& scratch) {
-    const int64_t channels = block.channels();
-    float* gates = scratch.gates.data();
-    float* gated = scratch.gated.data();
-    linear_rows(block.condition, condition, ring.batch(), nullptr, gates);
-    causal_conv_step(block.conv, ring, sums, block.project.packed->n(), gates, scratch.seen.data(), gates);
-    for (int64_t b = 0; b < ring.batch(); ++b)
-        block.conv.packed->kernels().gate(gates + b * 2 * channels, gates + (2 * b + 1) * channels,
-                                          gated + b * channels, channels);
-    linear_rows(block.project, gated, ring.batch(), sums, sums);
+WaveNetSteps::WaveNetSteps(const WaveNetBlock& block, int64_t batch, int64_t most)
+    : block_(&block),
+      ring_(block.conv, batch),
+      seen_(static_cast<size_t>(most * batch * block.conv.taps * block.conv.in)),
+      conditions_(static_cast<size_t>(most * batch * block.conv.out)),
+      older_(conditions_.size()),
+      gates_(static_cast<size_t>(batch * block.conv.out)),
+      gated_(static_cast<size_t>(batch * block.channels())) {}
+
+void WaveNetSteps::begin(const float* condition, int64_t steps) {
+    next_ = 0;
+    linear_rows(block_->condition, condition, steps * ring_.batch(), nullptr, conditions_.data());
+    ahead_ = steps > 1 && can_go_ahead(block_->conv, steps);
+    if (ahead_) causal_conv_ahead(block_->conv, ring_, steps, seen_.data(), older_.data());
+}
+
+void WaveNetSteps::step(float* sums) {
+    const int64_t batch = ring_.batch();
+    const int64_t channels = block_->channels();
+    const int64_t width = block_->project.packed->n();
+    const int64_t begun = next_++ * batch * block_->conv.out;
+    if (ahead_)
+        causal_conv_finish(block_->conv, ring_, sums, width, conditions_.data() + begun, older_.data() + begun,
+                           gates_.data());
+    else
+        causal_conv_step(block_->conv, ring_, sums, width, conditions_.data() + begun, seen_.data(), gates_.data());
+    for (int64_t b = 0; b < batch; ++b)
+        block_->conv.packed->kernels().gate(gates_.data() + b * 2 * channels, gates_.data() + (2 * b + 1) * channels,
+                                            gated_.data() + b * channels, channels);
+    linear_rows(block_->project, gated_.data(), batch, sums, sums);
 }
 
 }  // namespace dualar::nn

@@ -23,19 +23,33 @@ struct WaveNetBlock {
 ggml_tensor* wavenet_block(GraphBuilder& g, ggml_tensor* sums, ggml_tensor* condition, const WaveNetBlock& block,
                            ggml_tensor* state);
 
-// Room for what lies between a step's products; grows to the largest block that it was used with.
-struct WaveNetScratch {
-    std::vector<float> seen;
-    std::vector<float> gates;  // [batch, 2 C]
-    std::vector<float> gated;  // [batch, C]
+// One block for a batch of sequences that go forward together, a column at a time on the CPU: their rings, and room
+// for what lies between the products. A step allocates nothing.
+class WaveNetSteps {
+  public:
+    // `block` must outlive it. most: how many steps begin() may be given.
+    WaveNetSteps(const WaveNetBlock& block, int64_t batch, int64_t most);
 
-    void fit(const WaveNetBlock& block, int64_t batch);
+    // The next `steps` columns' condition [steps, batch, H]: what is known of these columns is computed for all at
+    // once, which reads those weights once. Then step() that many times.
+    void begin(const float* condition, int64_t steps);
+    // sums [batch, C + S], in place.
+    void step(float* sums);
+
+    ConvRing& ring() { return ring_; }
+    const ConvRing& ring() const { return ring_; }
+
+  private:
+    const WaveNetBlock* block_;
+    ConvRing ring_;
+    int64_t next_ = 0;  // of the steps begun
+    bool ahead_ = false;
+    std::vector<float> seen_;
+    std::vector<float> conditions_;  // [most, batch, 2 C]
+    std::vector<float> older_;       // [most, batch, 2 C]: the older taps' sums, where they are known ahead
+    std::vector<float> gates_;       // [batch, 2 C]
+    std::vector<float> gated_;       // [batch, C]
 };
-
-// The same for one column of each sequence of the ring's batch, in place: sums [batch, C + S], condition [batch, H].
-// Allocates nothing; `scratch` has been fitted.
-void wavenet_block_step(const WaveNetBlock& block, ConvRing& ring, const float* condition, float* sums,
-                        WaveNetScratch& scratch);
 
 // x [rows, in] -> out [rows, out] of a packed float layer; residual as causal_conv_step's.
 void linear_rows(const Linear& layer, const float* x, int64_t rows, const float* residual, float* out);
