@@ -198,9 +198,16 @@ def test_bad_generation(net: dualar.WaveNet, options: dict[str, Any], says: str)
 
 
 def test_bad_batches(net: dualar.WaveNet) -> None:
-    for batch in (0, -1, 65537, 2**62, 1.0, True, None):
+    for batch in (0, -1, 65537, 2**62, 2**70, 1.0, True, None):
         with pytest.raises(ValueError, match="batch"):
             net.initial_state(batch)  # type: ignore[arg-type]
+
+
+def test_a_batch_is_bounded_by_its_memory(tmp_path: Path) -> None:
+    shape = Shape(channels=64, dilations=[2**17] * 4)
+    large = dualar.WaveNet.load(write_wavenet(tmp_path / "large.gguf", shape), threads=1)
+    with pytest.raises(ValueError, match=r"batch\] expected 1 to 6\d sequences, got 65"):
+        large.initial_state(65)
 
 
 def test_nothing_is_something(net: dualar.WaveNet) -> None:
@@ -249,6 +256,8 @@ def test_generate_tells_the_seed_that_it_drew(model: Path, condition: Path, tmp_
     assert run(model, "-o", tmp_path / "b.wav", "-c", condition, "-s", seed, "-q").exit_code == 0
     assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
     assert run(model, "-o", tmp_path / "a.wav", "-c", condition).exit_code == 2  # exists
+    assert run(model, "-o", tmp_path / "c.wav", "-c", condition, "-s", seed, "--subtype", "FLOAT").exit_code == 0
+    assert soundfile.info(tmp_path / "c.wav").subtype == "FLOAT"
 
 
 @pytest.mark.parametrize(

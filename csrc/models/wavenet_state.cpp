@@ -15,9 +15,15 @@ constexpr int64_t kMaxFloats = int64_t{1} << 31;  // 8 GiB
 constexpr int64_t kStepsAhead = 8;
 constexpr const char* kName = "WaveNet state";
 
+// One sequence's rings and what a step writes, at most.
+int64_t floats_per_sequence(const WaveNetConfig& c) {
+    const int64_t block = kStepsAhead * (c.kernel_size + 4) * c.channels + 3 * c.channels;
+    return c.history() * c.channels + static_cast<int64_t>(c.dilations.size()) * block + c.channels +
+           3 * c.skip_channels + c.levels;
+}
+
 int64_t checked_batch(const WaveNetConfig& c, int64_t batch) {
-    const int64_t floats = std::max<int64_t>(1, c.history() * c.channels);
-    const int64_t most = std::min(kMaxBatch, kMaxFloats / floats);
+    const int64_t most = std::clamp(kMaxFloats / floats_per_sequence(c), int64_t{1}, kMaxBatch);
     if (batch < 1 || batch > most)
         throw std::invalid_argument(text("[batch] expected 1 to ", most, " sequences, got ", batch));
     return batch;

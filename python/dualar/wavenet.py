@@ -112,9 +112,14 @@ class WaveNet:
         return self._core.forward(_classes(classes, "classes", 2), _condition(condition, 3))
 
     def initial_state(self, batch_size: int) -> WaveNetState:
-        """The state of `batch_size` clips before their first sample: zeros in every ring."""
+        """The state of `batch_size` clips before their first sample: zeros in every ring.
+
+        ValueError unless 1 to 65536, and fewer where their rings would take more than 8 GiB.
+        """
         if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)):
             raise ValueError(f"[batch] expected a number of sequences, got {batch_size!r}")
+        if not 1 <= batch_size <= 65536:
+            raise ValueError(f"[batch] expected 1 to 65536 sequences, got {batch_size}")
         return self._core.initial_state(int(batch_size))
 
     def step(self, classes: npt.ArrayLike, condition: npt.ArrayLike, state: WaveNetState) -> npt.NDArray[np.float32]:

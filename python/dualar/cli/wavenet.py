@@ -1,16 +1,15 @@
-"""`dualar wavenet`: the subcommands for WaveNet files. Owns the reading of a condition's .npy file."""
+"""`dualar wavenet`: the subcommands for WaveNet files. Leaves the making of samples to `dualar.wavenet`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dualar.cli import common
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True)
@@ -80,6 +79,7 @@ def generate(
             help="The same seed, the same sound.",
         ),
     ] = None,
+    subtype: common.SubtypeOption = "PCM_16",
     threads: common.ThreadsOption = None,
     force: common.ForceOption = False,
     quiet: common.QuietOption = False,
@@ -101,25 +101,15 @@ def generate(
 
             seed = secrets.randbits(32)
         classes = net.generate(count, columns, first=start, temperature=temperature, seed=seed, greedy=greedy)
-        write_wav(output, net.samples(classes), net.sample_rate)
+        write_wav(output, net.samples(classes), net.sample_rate, subtype=subtype)
         if not quiet:
             drawn = "greedy" if greedy or temperature == 0 else f"seed {seed}"
             common.note(f"{output}: {count / net.sample_rate:.2f} s, {count} samples, {drawn}")
 
 
-def _read_condition(path: Path) -> npt.NDArray[np.generic]:
+def _read_condition(path: Path) -> npt.NDArray[Any]:
     """The numbers [H, T >= 1] of a .npy file."""
-    import numpy as np
-
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise typer.BadParameter(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:  # not .npy, cut short, or holding pickled objects
-        raise typer.BadParameter(f"expected a .npy array in {path}: {error}") from error
-    if not isinstance(loaded, np.ndarray):  # an .npz archive
-        loaded.close()
-        raise typer.BadParameter(f"expected one .npy array in {path}, got an archive of several")
+    loaded = common.read_array(path)
     if loaded.ndim != 2 or loaded.shape[1] == 0:
         raise typer.BadParameter(
             f"expected an array [condition channels, samples] in {path}, got shape {list(loaded.shape)}"
