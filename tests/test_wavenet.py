@@ -347,6 +347,20 @@ def test_many_samples_in_a_call_are_those_of_single_calls(
     np.testing.assert_array_equal(net.step(last, condition[:, :, 0], whole), net.step(last, condition[:, :, 0], singly))
 
 
+@pytest.mark.parametrize("kernel_size", [2, 3])
+@pytest.mark.parametrize("dilation", range(1, 11))
+def test_what_is_computed_ahead_is_known(tmp_path: Path, dilation: int, kernel_size: int) -> None:
+    """Eight samples are begun together: a dilation of seven is the first that cannot tell them all."""
+    shape = Shape(kernel_size=kernel_size, dilations=[dilation] * 3, levels=40)
+    net = dualar.WaveNet.load(write_wavenet(tmp_path / "net.gguf", shape, scale=3.0), threads=1)
+    condition = inputs(shape, 1, 200)[1][0]
+    together = net.generate(200, condition, first=0, seed=dilation)
+    state, last = net.initial_state(1), 0
+    for t in range(200):
+        last = int(net.generate(1, condition[:, t : t + 1], first=last, seed=dilation, state=state)[0])
+        assert last == together[t], t
+
+
 def test_generation_goes_on_from_a_primed_prefix(small: dualar.WaveNet) -> None:
     condition = np.random.default_rng(3).standard_normal((1, 3, 60))
     made = small.generate(60, condition, first=[7], greedy=True)
