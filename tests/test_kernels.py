@@ -206,3 +206,20 @@ def test_exponential(form: str) -> None:
     far = _core._exponential(np.array([-88, -1e30, -np.inf], np.float32), form)
     assert (far >= 0).all() and (far < 1e-37).all()
     assert np.isnan(_core._exponential(np.array([np.nan], np.float32), form)).all()
+
+
+@forms
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 8, 13])
+@pytest.mark.parametrize("n", [3, 16, 48, 65, 128, 250])
+def test_a_product_in_two_parts_has_the_same_bits(form: str, half: bool, rows: int, n: int) -> None:
+    """However many rows are computed together, and whether a row's sums were begun in another call."""
+    rng = np.random.default_rng([rows, n])
+    x = rng.standard_normal((rows + 4, 24)).astype(np.float32)
+    weights, bias = (rng.standard_normal(size).astype(np.float32) for size in ((n, 72), n))
+    options: dict[str, Any] = {"taps": 3, "dilation": 2, "half": half, "form": form, "bias": bias}
+    whole = _core._product(x, weights, **options)
+    for split in (1, 2):
+        np.testing.assert_array_equal(_core._product(x, weights, split=split, **options), whole)
+    for row in range(rows):
+        np.testing.assert_array_equal(_core._product(x[row : row + 5], weights, **options)[0], whole[row])
