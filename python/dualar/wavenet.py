@@ -25,7 +25,8 @@ import numpy.typing as npt
 
 from dualar import _core
 from dualar._core import WaveNetState
-from dualar.sampling import Counts, uniform
+from dualar.noise import Counts
+from dualar.sampling import uniform
 
 __all__ = ["WaveNet", "WaveNetState", "mu_law_decode", "mu_law_encode"]
 
