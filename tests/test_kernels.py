@@ -179,3 +179,47 @@ def test_every_form_gives_the_same_quantized_product() -> None:
     results = [_core._quantized_product(x, rows, "Q4_K", form=form) for form in FORMS]
     for other in results[1:]:
         np.testing.assert_allclose(other, results[0], rtol=1e-5, atol=1e-4)
+
+
+@forms
+def test_gate(form: str) -> None:
+    rng = np.random.default_rng(6)
+    for scale in (0.01, 1.0, 20.0, 1e4):
+        a, b = (
+            (rng.standard_normal(1003) * scale).astype(np.float32),
+            (rng.standard_normal(1003) * scale).astype(np.float32),
+        )
+        want = np.tanh(a.astype(np.float64)) / (1 + np.exp(np.clip(-b.astype(np.float64), None, 700)))
+        np.testing.assert_allclose(_core._gate(a, b, form), want, atol=4e-7, rtol=0)
+    edges = np.array([0, -0.0, np.inf, -np.inf, 88, -88, 1e38, -1e38, 15.0, -15.0], np.float32)
+    a, b = (x.ravel() for x in np.meshgrid(edges, edges))
+    want = np.tanh(a.astype(np.float64)) / (1 + np.exp(np.clip(-b.astype(np.float64), None, 700)))
+    np.testing.assert_allclose(_core._gate(a, b, form), want, atol=4e-7, rtol=0)
+    nan, one = np.full(20, np.nan, np.float32), np.ones(20, np.float32)
+    assert np.isnan(_core._gate(nan, one, form)).all() and np.isnan(_core._gate(one, nan, form)).all()
+
+
+@forms
+def test_exponential(form: str) -> None:
+    x = -np.concatenate([np.linspace(0, 87, 20_011), np.logspace(-30, 1, 500), [0.0]]).astype(np.float32)
+    np.testing.assert_allclose(_core._exponential(x, form), np.exp(x.astype(np.float64)), rtol=5e-7)
+    far = _core._exponential(np.array([-88, -1e30, -np.inf], np.float32), form)
+    assert (far >= 0).all() and (far < 1e-37).all()
+    assert np.isnan(_core._exponential(np.array([np.nan], np.float32), form)).all()
+
+
+@forms
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 8, 13])
+@pytest.mark.parametrize("n", [3, 16, 48, 65, 128, 250])
+def test_a_product_in_two_parts_has_the_same_bits(form: str, half: bool, rows: int, n: int) -> None:
+    """However many rows are computed together, and whether a row's sums were begun in another call."""
+    rng = np.random.default_rng([rows, n])
+    x = rng.standard_normal((rows + 4, 24)).astype(np.float32)
+    weights, bias = (rng.standard_normal(size).astype(np.float32) for size in ((n, 72), n))
+    options: dict[str, Any] = {"taps": 3, "dilation": 2, "half": half, "form": form, "bias": bias}
+    whole = _core._product(x, weights, **options)
+    for split in (1, 2):
+        np.testing.assert_array_equal(_core._product(x, weights, split=split, **options), whole)
+    for row in range(rows):
+        np.testing.assert_array_equal(_core._product(x[row : row + 5], weights, **options)[0], whole[row])

@@ -65,12 +65,28 @@ py::array_t<float> snake(const py::array& x, const py::array& alpha, const std::
     return to_numpy(std::move(out));
 }
 
+py::array_t<float> gate(const py::array& a, const py::array& b, const std::string& form) {
+    const std::vector<float> first = floats(a, "a");
+    const std::vector<float> second = floats(b, "b");
+    if (first.size() != second.size()) throw std::invalid_argument("[b] expected one value per a");
+    std::vector<float> out(first.size());
+    kernels_named(form).gate(first.data(), second.data(), out.data(), static_cast<int64_t>(out.size()));
+    return to_numpy(std::move(out));
+}
+
+py::array_t<float> exponential(const py::array& x, const std::string& form) {
+    std::vector<float> values = floats(x, "x");
+    kernels_named(form).exponential(values.data(), static_cast<int64_t>(values.size()));
+    return to_numpy(std::move(values));
+}
+
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
 // x [columns, channels], weights [n, taps * channels], bias [period], residual [rows, n] or None -> [rows, n].
+// split: how many taps are computed first, as sums that the others go on from.
 py::array_t<float> product(const Floats& x, const Floats& weights, int64_t taps, int64_t stride, int64_t dilation,
                            const Floats& bias, const std::optional<Floats>& residual, bool half, int threads,
-                           const std::string& form) {
+                           int64_t split, const std::string& form) {
     const int64_t channels = x.shape(1);
     const int64_t rows = (x.shape(0) - (taps - 1) * dilation - 1) / stride + 1;
     std::vector<ggml_fp16_t> halves(static_cast<size_t>(weights.size()));
@@ -91,6 +107,18 @@ py::array_t<float> product(const Floats& x, const Floats& weights, int64_t taps,
     p.residual = residual ? residual->data() : nullptr;
     std::vector<float> out(static_cast<size_t>(rows * matrix.n()), NAN);
     p.out = out.data();
+    std::vector<float> sums(out.size(), NAN);
+    if (split > 0) {
+        nn::PackedProduct first = p;
+        first.taps = split;
+        first.bias = first.residual = nullptr;
+        first.out = sums.data();
+        for (int ith = 0; ith < threads; ++ith) matrix.kernels().product(first, ith, threads);
+        p.x += split * p.tap_stride;
+        p.taps -= split;
+        p.start = sums.data();
+        p.skipped = split * channels;
+    }
     for (int ith = 0; ith < threads; ++ith) matrix.kernels().product(p, ith, threads);
     return to_numpy(std::move(out), {rows, matrix.n()});
 }
@@ -177,9 +205,11 @@ void bind_testing(py::module_& m) {
         return names;
     });
     m.def("_snake", &snake, py::arg("x"), py::arg("alpha"), py::arg("form"));
+    m.def("_gate", &gate, py::arg("a"), py::arg("b"), py::arg("form"));
+    m.def("_exponential", &exponential, py::arg("x"), py::arg("form"));
     m.def("_product", &product, py::arg("x"), py::arg("weights"), py::kw_only(), py::arg("taps") = 1,
           py::arg("stride") = 1, py::arg("dilation") = 1, py::arg("bias"), py::arg("residual") = py::none(),
-          py::arg("half") = false, py::arg("threads") = 1, py::arg("form"));
+          py::arg("half") = false, py::arg("threads") = 1, py::arg("split") = 0, py::arg("form"));
 }
 
 }  // namespace dualar::bindings

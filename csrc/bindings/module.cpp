@@ -18,6 +18,7 @@ PYBIND11_MODULE(_core, m) {
     dualar::bindings::bind_runtime(m);
     dualar::bindings::bind_dual_ar(m);
     dualar::bindings::bind_codec(m);
+    dualar::bindings::bind_wavenet(m);
     dualar::bindings::bind_testing(m);
     dualar::bindings::bind_layers(m);
 }

@@ -1,4 +1,4 @@
-// Every GGUF key and tensor name of the S2 family, in one place. "{}" stands for an index.
+// Every GGUF key and tensor name of the S2 family and of WaveNet, in one place. "{}" stands for an index.
 // python/dualar/convert/names.py holds the same lists; a test compares them.
 #pragma once
 
@@ -112,6 +112,23 @@ inline constexpr const char* kUpsample = "c.quantizer.upsample.";
 inline constexpr const char* kDownsample = "c.quantizer.downsample.";
 inline constexpr const char* kDecoder = "c.decoder.model.";
 inline constexpr const char* kEncoder = "c.encoder.block.";
+
+// WaveNet
+inline constexpr const char* kWavenet = "wavenet";  // its architecture
+inline constexpr const char* kWavenetChannels = "wavenet.channels";
+inline constexpr const char* kWavenetConditionChannels = "wavenet.condition_channels";
+inline constexpr const char* kWavenetSkipChannels = "wavenet.skip_channels";
+inline constexpr const char* kWavenetQuantizationLevels = "wavenet.quantization_levels";
+inline constexpr const char* kWavenetKernelSize = "wavenet.kernel_size";
+inline constexpr const char* kWavenetDilations = "wavenet.dilations";
+inline constexpr const char* kWavenetSampleRate = "wavenet.sample_rate";
+inline constexpr const char* kWavenetEmbedding = "embedding.weight";
+inline constexpr const char* kWavenetBlock = "blocks.";
+inline constexpr const char* kWavenetConv = "conv";
+inline constexpr const char* kWavenetCond = "cond";
+inline constexpr const char* kWavenetResidual = "residual";
+inline constexpr const char* kWavenetSkip = "skip";
+inline constexpr const char* kWavenetHead = "head.";
 
 inline std::string indexed(const char* prefix, int index) { return prefix + std::to_string(index) + "."; }
 

@@ -1,5 +1,7 @@
 #include "nn/causal_conv.h"
 
+#include <algorithm>
+
 #include "runtime/error.h"
 
 namespace dualar::nn {
@@ -89,6 +91,93 @@ ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& c, ggml_te
     }
     ggml_tensor* y = ggml_add(g.context, spread(sum_of_taps(g, x, c, columns)), c.bias);
     return extras.residual ? ggml_add(g.context, y, extras.residual) : y;
+}
+
+ConvRing::ConvRing(const Conv& conv, int64_t batch)
+    : in_(conv.in),
+      taps_(conv.taps),
+      dilation_(conv.dilation),
+      columns_(conv.history()),
+      batch_(batch),
+      values_(static_cast<size_t>(columns_ * batch * conv.in)) {}
+
+void ConvRing::look(int64_t ahead, int64_t stride, float* seen) const {
+    for (int64_t b = 0; b < batch_; ++b)
+        for (int64_t tap = 0; tap + 1 < taps_; ++tap)
+            std::copy_n(values_.data() + at(slot(ahead + tap * dilation_), b), in_, seen + b * stride + tap * in_);
+}
+
+void ConvRing::push(const float* x, int64_t stride) {
+    if (columns_ == 0) return;
+    for (int64_t b = 0; b < batch_; ++b) std::copy_n(x + b * stride, in_, values_.data() + at(oldest_, b));
+    oldest_ = slot(1);
+}
+
+void ConvRing::reset() { std::fill(values_.begin(), values_.end(), 0.0F); }
+
+void ConvRing::read(int64_t sequence, float* columns) const {
+    for (int64_t i = 0; i < columns_; ++i) std::copy_n(values_.data() + at(slot(i), sequence), in_, columns + i * in_);
+}
+
+void ConvRing::write(int64_t sequence, const float* columns) {
+    for (int64_t i = 0; i < columns_; ++i) std::copy_n(columns + i * in_, in_, values_.data() + at(slot(i), sequence));
+}
+
+namespace {
+
+// `taps` of the convolution from `x` on, whose columns lie side by side in rows `row_stride` apart.
+PackedProduct taps_product(const Conv& c, const float* x, int64_t rows, int64_t row_stride, int64_t taps, float* out) {
+    PackedProduct product;
+    c.packed->describe(product);
+    product.x = x;
+    product.rows = rows;
+    product.row_stride = row_stride;
+    product.taps = taps;
+    product.tap_stride = product.channels = c.in;
+    product.out = out;
+    return product;
+}
+
+void finish(const Conv& c, PackedProduct& product, const float* residual) {
+    product.bias = static_cast<const float*>(c.bias->data);
+    product.bias_period = c.out;
+    product.residual = residual;
+    c.packed->kernels().product(product, 0, 1);
+}
+
+}  // namespace
+
+void causal_conv_step(const Conv& c, ConvRing& ring, const float* x, int64_t stride, const float* residual, float* seen,
+                      float* out) {
+    const int64_t older = (c.taps - 1) * c.in;
+    const int64_t row = older + c.in;
+    ring.look(0, row, seen);
+    for (int64_t b = 0; b < ring.batch(); ++b) std::copy_n(x + b * stride, c.in, seen + b * row + older);
+    ring.push(x, stride);
+    PackedProduct product = taps_product(c, seen, ring.batch(), row, c.taps, out);
+    finish(c, product, residual);
+}
+
+bool can_go_ahead(const Conv& c, int64_t steps) {
+    PackedProduct product;
+    c.packed->describe(product);
+    return c.taps > 1 && steps <= c.dilation && !product.narrow;
+}
+
+void causal_conv_ahead(const Conv& c, const ConvRing& ring, int64_t steps, float* seen, float* sums) {
+    const int64_t row = (c.taps - 1) * c.in;
+    for (int64_t step = 0; step < steps; ++step) ring.look(step, row, seen + step * ring.batch() * row);
+    const PackedProduct product = taps_product(c, seen, steps * ring.batch(), row, c.taps - 1, sums);
+    c.packed->kernels().product(product, 0, 1);
+}
+
+void causal_conv_finish(const Conv& c, ConvRing& ring, const float* x, int64_t stride, const float* residual,
+                        const float* sums, float* out) {
+    PackedProduct product = taps_product(c, x, ring.batch(), stride, 1, out);
+    product.start = sums;
+    product.skipped = (c.taps - 1) * c.in;
+    finish(c, product, residual);
+    ring.push(x, stride);
 }
 
 }  // namespace dualar::nn

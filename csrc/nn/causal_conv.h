@@ -1,4 +1,5 @@
-// The one causal convolution, with explicit state: whole sequences and streams run through the same nodes.
+// The one causal convolution, with explicit state: whole sequences and streams run through the same nodes, and networks
+// that go one column at a time through the same weights with a ring in place of the queue (ConvRing).
 // A transposed convolution whose kernel is a multiple of its stride is the same thing with kernel / stride taps and
 // stride * out channels: frame t of its output depends on input columns t, t - 1, … only. Knows no tensor name.
 #pragma once
@@ -67,5 +68,58 @@ struct ConvExtras {
 // what came before x, and leaves the last columns there for the next run.
 ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& conv, ggml_tensor* state,
                          const ConvExtras& extras = {});
+
+// The history of one convolution of stride 1 that is fed column by column on the CPU, for `batch` sequences that go
+// forward together: a ring of conv.history() input columns each. A step reads what its taps see, the oldest column
+// first, and only then writes the new column in the oldest one's place, so nothing is ever moved.
+// One channel, dilation 4, taps 2 (old) and 3 (now), bias 1, queue 1 2 3 4: the inputs 5, 6, 7 give 18, 23, 28.
+class ConvRing {
+  public:
+    ConvRing(const Conv& conv, int64_t batch);
+
+    // What each tap but the newest sees at the next step -> seen, `batch` rows that are `stride` floats apart, of
+    // (taps - 1) * in floats, the oldest first; or at the step `ahead` of the next one, ahead < dilation: even the
+    // youngest of them is there already.
+    void look(int64_t ahead, int64_t stride, float* seen) const;
+    // x: `batch` columns, `stride` floats apart, in the place of the oldest.
+    void push(const float* x, int64_t stride);
+    void reset();
+    int64_t batch() const { return batch_; }
+    int64_t columns() const { return columns_; }
+    size_t nbytes() const { return values_.size() * sizeof(float); }
+    // The columns of one sequence in the order of ConvState, [columns, in], the oldest first.
+    void read(int64_t sequence, float* columns) const;
+    void write(int64_t sequence, const float* columns);
+
+  private:
+    size_t at(int64_t slot, int64_t sequence) const { return static_cast<size_t>((slot * batch_ + sequence) * in_); }
+    // The slot that lies `ahead` columns after the oldest.
+    int64_t slot(int64_t ahead) const {
+        const int64_t index = oldest_ + ahead;
+        return index < columns_ ? index : index - columns_;
+    }
+
+    int64_t in_;
+    int64_t taps_;
+    int64_t dilation_;
+    int64_t columns_;
+    int64_t batch_;
+    int64_t oldest_ = 0;
+    std::vector<float> values_;  // [columns, batch, in]
+};
+
+// One column of causal_conv for each sequence of the ring, from packed weights: x as ConvRing::push takes it -> out
+// [batch, out], in causal_conv's own order of sums, so with the same bits. residual: shaped as out and added to it, may
+// be out itself, or nullptr. seen: room for [batch, taps * in].
+void causal_conv_step(const Conv& conv, ConvRing& ring, const float* x, int64_t stride, const float* residual,
+                      float* seen, float* out);
+
+// What the older taps add to the next `steps` columns -> sums [steps, batch, out], of which causal_conv_finish makes
+// those columns one after the other. Their weights are then read once for all of these steps. For convolutions that
+// can_go_ahead; seen: room for [steps, batch, (taps - 1) * in].
+bool can_go_ahead(const Conv& conv, int64_t steps);
+void causal_conv_ahead(const Conv& conv, const ConvRing& ring, int64_t steps, float* seen, float* sums);
+void causal_conv_finish(const Conv& conv, ConvRing& ring, const float* x, int64_t stride, const float* residual,
+                        const float* sums, float* out);
 
 }  // namespace dualar::nn

@@ -28,6 +28,10 @@ struct PackedProduct {
     const float* bias = nullptr;
     int64_t bias_period = 1;
     const float* residual = nullptr;  // [rows][n] like out
+    // A product in two parts, not for `narrow`: sums to go on from, [rows][n], and how many (tap, channel) pairs of the
+    // weights they stand for. In this order the sums have the same bits as in one part.
+    const float* start = nullptr;
+    int64_t skipped = 0;
     float* out = nullptr;
 };
 
@@ -74,6 +78,10 @@ struct CpuKernels {
     void (*product)(const PackedProduct& product, int ith, int nth);
     // out[i] = x[i] + sin^2(alpha[i] x[i]) * inverse[i].
     void (*snake)(const float* x, const float* alpha, const float* inverse, float* out, int64_t n);
+    // out[i] = tanh(a[i]) / (1 + exp(-b[i])), the gated activation of PixelCNN and WaveNet; |error| about 2e-7.
+    void (*gate)(const float* a, const float* b, float* out, int64_t n);
+    // x[i] <- exp(x[i]) for x <= 0, relative error about 2e-7; next to nothing below -87.
+    void (*exponential)(float* x, int64_t n);
     int quantized_width;  // rows of a panel of quantized weights
     // `depth` values -> quantized_bytes(depth). A block with a value that is not finite gets a scale that is NaN.
     void (*quantize)(const float* x, int64_t depth, void* out);

@@ -32,12 +32,59 @@ constexpr int kRows = 4;
 constexpr int kVectors = 2;
 constexpr int kWidth = kVectors * kLanes;
 
+struct PanelBias {
+    float values[kWidth] = {};
+
+    PanelBias(const PackedProduct& p, int64_t panel) {
+        if (p.bias == nullptr) return;
+        const int64_t left = p.n - panel * kWidth;
+        for (int64_t i = 0, from = panel * kWidth % p.bias_period; i < (left < kWidth ? left : kWidth); ++i) {
+            values[i] = p.bias[from];
+            if (++from == p.bias_period) from = 0;
+        }
+    }
+};
+
+// The sums of one row and panel, to the result.
+inline void write_row(const PackedProduct& p, int64_t row, int64_t panel, const PanelBias& bias, const Vector* sum) {
+    const int64_t first = panel * kWidth;
+    const int64_t left = p.n - first;
+    const int64_t width = left < kWidth ? left : kWidth;
+    float* out = p.out + row * p.n + first;
+    const float* residual = p.residual ? p.residual + row * p.n + first : nullptr;
+    float y[kWidth];
+    for (int v = 0; v < kVectors; ++v) store(y + v * kLanes, sum[v] + load(bias.values + v * kLanes));
+    if (residual != nullptr)
+        for (int64_t i = 0; i < width; ++i) y[i] += residual[i];
+    if (width == kWidth)
+        memcpy(out, y, sizeof(y));
+    else
+        memcpy(out, y, static_cast<size_t>(width) * sizeof(float));
+}
+
+template <class Weight>
+const Weight* panel_weights(const PackedProduct& p, int64_t panel) {
+    return reinterpret_cast<const Weight*>(static_cast<const char*>(p.weights) +
+                                           static_cast<size_t>(panel) * p.panel_bytes) +
+           p.skipped * kWidth;
+}
+
+// The sums that `start` has for one row and panel.
+inline void read_sums(const PackedProduct& p, int64_t row, int64_t panel, Vector* sum) {
+    const int64_t first = panel * kWidth;
+    const int64_t left = p.n - first;
+    float values[kWidth] = {};
+    memcpy(values, p.start + row * p.n + first, static_cast<size_t>(left < kWidth ? left : kWidth) * sizeof(float));
+    for (int v = 0; v < kVectors; ++v) sum[v] = load(values + v * kLanes);
+}
+
 // `Rows` rows of the result by one panel.
 template <int Rows, class Weight>
 void tile(const PackedProduct& p, int64_t row, int64_t panel) {
     Vector sum[Rows][kVectors] = {};
-    const auto* w = reinterpret_cast<const Weight*>(static_cast<const char*>(p.weights) +
-                                                    static_cast<size_t>(panel) * p.panel_bytes);
+    const Weight* w = panel_weights<Weight>(p, panel);
+    if (p.start != nullptr)
+        for (int r = 0; r < Rows; ++r) read_sums(p, row + r, panel, sum[r]);
     const float* x = p.x + row * p.row_stride;
     for (int64_t tap = 0; tap < p.taps; ++tap) {
         const float* a = x + tap * p.tap_stride;
@@ -52,24 +99,41 @@ void tile(const PackedProduct& p, int64_t row, int64_t panel) {
             }
         }
     }
-    const int64_t first = panel * kWidth;
-    const int64_t left = p.n - first;
-    const int64_t width = left < kWidth ? left : kWidth;
-    float bias[kWidth] = {};
-    if (p.bias != nullptr)
-        for (int64_t i = 0; i < width; ++i) bias[i] = p.bias[(first + i) % p.bias_period];
-    for (int r = 0; r < Rows; ++r) {
-        float* out = p.out + (row + r) * p.n + first;
-        const float* residual = p.residual ? p.residual + (row + r) * p.n + first : nullptr;
-        float y[kWidth];
-        for (int v = 0; v < kVectors; ++v) store(y + v * kLanes, sum[r][v] + load(bias + v * kLanes));
-        if (residual != nullptr)
-            for (int64_t i = 0; i < width; ++i) y[i] += residual[i];
-        if (width == kWidth)
-            memcpy(out, y, sizeof(y));
-        else
-            memcpy(out, y, static_cast<size_t>(width) * sizeof(float));
+    const PanelBias bias(p, panel);
+    for (int r = 0; r < Rows; ++r) write_row(p, row + r, panel, bias, sum[r]);
+}
+
+// One row by `Panels` panels: with one alone, each sum would wait for the one before it.
+template <int Panels, class Weight>
+void row_tile(const PackedProduct& p, int64_t row, int64_t panel) {
+    Vector sum[Panels][kVectors] = {};
+    const Weight* w[Panels];
+    for (int q = 0; q < Panels; ++q) {
+        w[q] = panel_weights<Weight>(p, panel + q);
+        if (p.start != nullptr) read_sums(p, row, panel + q, sum[q]);
     }
+    const float* a = p.x + row * p.row_stride;
+    int64_t at = 0;
+    for (int64_t tap = 0; tap < p.taps; ++tap, a += p.tap_stride)
+        for (int64_t c = 0; c < p.channels; ++c, at += kWidth) {
+            const Vector value = broadcast(a[c]);
+#pragma GCC unroll 8
+            for (int q = 0; q < Panels; ++q)
+#pragma GCC unroll 2
+                for (int v = 0; v < kVectors; ++v) sum[q][v] += value * load(w[q] + at + v * kLanes);
+        }
+    for (int q = 0; q < Panels; ++q) write_row(p, row, panel + q, PanelBias(p, panel + q), sum[q]);
+}
+
+// The row by panels first to last - 1.
+template <class Weight>
+void run_row(const PackedProduct& p, int64_t row, int64_t first, int64_t last) {
+    for (; last - first >= 4; first += 4) row_tile<4, Weight>(p, row, first);
+    if (last - first >= 2) {
+        row_tile<2, Weight>(p, row, first);
+        first += 2;
+    }
+    if (first < last) row_tile<1, Weight>(p, row, first);
 }
 
 // The tile of `rows` rows, 1 <= rows <= Rows.
@@ -86,6 +150,10 @@ constexpr int64_t kCachedBytes = 768 * 1024;
 template <class Weight>
 void product_panels(const PackedProduct& p, int ith, int nth) {
     const int64_t panels = (p.n + kWidth - 1) / kWidth;
+    if (p.rows == 1) {
+        const Range mine = share(panels, ith, nth);
+        return run_row<Weight>(p, 0, mine.first, mine.last);
+    }
     const int64_t blocks = (p.rows + kRows - 1) / kRows;
     const bool by_panel = panels >= 2 * nth || blocks < nth;
     const Range panel = by_panel ? share(panels, ith, nth) : Range{0, panels};
@@ -173,19 +241,59 @@ void snake(const float* x, const float* alpha, const float* inverse, float* out,
     }
 }
 
+// exp(x) for |x| <= 87, relative error about 1e-7: 2^n times Taylor's terms to r^6 with |r| <= ln(2) / 2. NaN stays
+// NaN.
+inline float exponential_of(float x) {
+    constexpr float kInverseLn2 = 1.4426950408889634F;
+    constexpr float kRound = 12582912.0F;     // 1.5 * 2^23: adding and subtracting it rounds to an integer
+    constexpr float kLn2High = 0.693359375F;  // 9 bits, so that n * kLn2High is exact
+    constexpr float kLn2Low = -2.12194440e-4F;
+    const float shifted = x * kInverseLn2 + kRound;
+    const float n = shifted - kRound;
+    const float r = (x - n * kLn2High) - n * kLn2Low;
+    float p = 1.3888888888888889e-3F;
+    p = p * r + 8.3333333333333333e-3F;
+    p = p * r + 4.1666666666666667e-2F;
+    p = p * r + 1.6666666666666667e-1F;
+    p = p * r + 0.5F;
+    p = p * r + 1.0F;
+    p = p * r + 1.0F;
+    // The low bits of `shifted` hold n: moved to the exponent they are 2^n.
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof(bits));
+    bits = (bits + 127U) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof(power));
+    return p * power;
+}
+
+// In this form a NaN passes; the other way round it would become the limit.
+inline float limited(float x, float limit) {
+    x = x > limit ? limit : x;
+    return x < -limit ? -limit : x;
+}
+
+void gate(const float* a, const float* b, float* out, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        const float e = exponential_of(limited(2.0F * a[i], 30.0F));  // tanh(15) is 1 in float32
+        const float f = exponential_of(limited(-b[i], 50.0F));
+        out[i] = (e - 1.0F) / ((e + 1.0F) * (1.0F + f));
+    }
+}
+
+void exponential(float* x, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) x[i] = exponential_of(limited(x[i], 87.0F));
+}
+
 }  // namespace
 
 namespace quantized = DUALAR_JOIN(quantized_, DUALAR_FORM);
 
-const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {DUALAR_TEXT(DUALAR_FORM),
-                                                       kWidth,
-                                                       product,
-                                                       snake,
-                                                       kLanes,
-                                                       quantized::quantize,
-                                                       quantized::panel_bytes,
-                                                       quantized::pack,
-                                                       quantized::product,
-                                                       DUALAR_JOIN(attention_, DUALAR_FORM)::step};
+// clang-format off
+const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {
+    DUALAR_TEXT(DUALAR_FORM), kWidth, product, snake, gate, exponential,
+    kLanes, quantized::quantize, quantized::panel_bytes, quantized::pack, quantized::product,
+    DUALAR_JOIN(attention_, DUALAR_FORM)::step};
+// clang-format on
 
 }  // namespace dualar::nn

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dualar.prompt import build_prompt
     from dualar.stream import AudioChunk, SpeechStream
     from dualar.tokenizer import Tokenizer
+    from dualar.wavenet import WaveNet, WaveNetState
 
 # Public name -> the module that has it. A name that is a module itself stands with "".
 _HOMES = {
@@ -57,6 +58,8 @@ _HOMES = {
     "StepOutput": "_core",
     "Timings": "generate",
     "Tokenizer": "tokenizer",
+    "WaveNet": "wavenet",
+    "WaveNetState": "wavenet",
     "build_prompt": "prompt",
     "default_threads": "_core",
     "devices": "_core",
@@ -84,6 +87,8 @@ __all__ = [
     "StepOutput",
     "Timings",
     "Tokenizer",
+    "WaveNet",
+    "WaveNetState",
     "__version__",
     "build_prompt",
     "default_threads",

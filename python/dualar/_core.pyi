@@ -187,6 +187,65 @@ class CodecEncoder:
     def reset(self) -> None: ...
     def _latent(self) -> Float32: ...  # what the quantizer was given by the last push, [k * dim]
 
+class WaveNet:
+    """The weights of a WaveNet file; `initial_state()` gives the state to go sample by sample."""
+
+    def __init__(self, file: ModelFile, runtime: Runtime) -> None: ...
+    @property
+    def channels(self) -> int: ...  # C
+    @property
+    def condition_channels(self) -> int: ...  # H
+    @property
+    def skip_channels(self) -> int: ...  # S
+    @property
+    def quantization_levels(self) -> int: ...  # Q
+    @property
+    def kernel_size(self) -> int: ...  # K
+    @property
+    def dilations(self) -> list[int]: ...  # one per block
+    @property
+    def sample_rate(self) -> int: ...
+    @property
+    def receptive_field(self) -> int: ...
+    @property
+    def unused_tensors(self) -> list[str]: ...
+    def forward(self, classes: Integers, condition: Float32) -> Float32:
+        """classes int [B, T], condition [B, H, T] -> logits [B, Q, T]."""
+    def initial_state(self, batch: int) -> WaveNetState: ...
+    def step(self, classes: Integers, condition: Float32, state: WaveNetState) -> Float32:
+        """classes int [B], condition [B, H] -> logits [B, Q]."""
+    def prime(self, classes: Integers, condition: Float32, state: WaveNetState) -> None:
+        """classes int [B, T], condition [B, H, T]."""
+    def generate(
+        self,
+        first: Integers,
+        condition: Float32,
+        state: WaveNetState,
+        *,
+        temperature: float,
+        uniforms: npt.NDArray[np.float64] | None,
+    ) -> Int32:
+        """first int [B], condition [B, H, n], uniforms [B, n] in [0, 1) -> classes int32 [B, n]. Temperature 0 is
+        greedy, and needs no uniforms."""
+
+class WaveNetState:
+    """What a batch of sequences has seen; one thread at a time.
+
+    Made by `WaveNet.initial_state` and `WaveNet.prime`. For each block a ring of its last (K - 1) * dilation inputs,
+    zeros at the start. States never see each other.
+    """
+
+    @property
+    def batch_size(self) -> int: ...  # sequences that go forward together, B
+    @property
+    def position(self) -> int: ...  # samples fed so far
+    @property
+    def nbytes(self) -> int: ...  # of the rings: 4 B C sum((K - 1) dilation)
+    def copy(self) -> WaveNetState:
+        """A state that goes on from here on its own."""
+    def reset(self) -> None:
+        """Back to the start of a clip: zeros in every ring."""
+
 # For the tests of this project only.
 def _quantize(values: Float32, type_name: str) -> npt.NDArray[np.uint8]:
     """values [rows, cols] -> the rows' bytes in the ggml type (`ggml_quantize_chunk`)."""

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -134,6 +134,22 @@ def _fail_with(error: Exception, code: int, verbose: int, *, text: str | None = 
         if isinstance(error, OSError) and error.filename is not None and str(error.filename) not in text:
             text = f"{error.filename}: {text}"
     fail(text, code)
+
+
+def read_array(path: Path) -> npt.NDArray[Any]:
+    """The array of a .npy file, or a usage error."""
+    import numpy as np
+
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:  # not .npy, cut short, or holding pickled objects
+        raise typer.BadParameter(f"expected a .npy array in {path}: {error}") from error
+    if not isinstance(loaded, np.ndarray):  # an .npz archive
+        loaded.close()
+        raise typer.BadParameter(f"expected one .npy array in {path}, got an archive of several")
+    return loaded
 
 
 def check_output(path: Path, *, force: bool) -> None:

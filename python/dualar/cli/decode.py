@@ -1,16 +1,13 @@
-"""`dualar decode`: a matrix of codes to a WAV file. Owns the reading of the .npy file."""
+"""`dualar decode`: a matrix of codes to a WAV file. Leaves the decoding to `codec.py`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dualar.cli import common
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -32,7 +29,7 @@ def decode(
 ) -> None:
     """Decode codes: write the sound that they stand for to a WAV file."""
     with common.reporting(quiet=quiet, verbose=verbose):
-        matrix = _read_codes(codes)
+        matrix = common.read_array(codes)
         from dualar.audio import check_wav_path, write_wav
         from dualar.codec import Codec
 
@@ -50,18 +47,3 @@ def decode(
         write_wav(output, samples, codec.sample_rate, subtype=subtype)
         if not quiet:
             common.note(f"{output}: {samples.shape[0] / codec.sample_rate:.2f} s, {frames} frames")
-
-
-def _read_codes(path: Path) -> npt.NDArray[Any]:
-    import numpy as np
-
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise typer.BadParameter(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:  # not .npy, cut short, or holding pickled objects
-        raise typer.BadParameter(f"expected a .npy array in {path}: {error}") from error
-    if not isinstance(loaded, np.ndarray):  # an .npz archive
-        loaded.close()
-        raise typer.BadParameter(f"expected one .npy array in {path}, got an archive of several")
-    return loaded

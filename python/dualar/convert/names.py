@@ -1,4 +1,4 @@
-"""Every GGUF key and tensor name of the S2 family, as csrc/models/names.h has them; a test compares the two.
+"""Every GGUF key and tensor name of the S2 family and of WaveNet, as csrc/models/names.h has them; a test checks it.
 
 A tensor prefix ends in a dot; the parts below follow it.
 """
@@ -107,3 +107,19 @@ UPSAMPLE = "c.quantizer.upsample."
 DOWNSAMPLE = "c.quantizer.downsample."
 DECODER = "c.decoder.model."
 ENCODER = "c.encoder.block."
+# WaveNet; the first is its architecture
+WAVENET = "wavenet"
+WAVENET_CHANNELS = "wavenet.channels"
+WAVENET_CONDITION_CHANNELS = "wavenet.condition_channels"
+WAVENET_SKIP_CHANNELS = "wavenet.skip_channels"
+WAVENET_QUANTIZATION_LEVELS = "wavenet.quantization_levels"
+WAVENET_KERNEL_SIZE = "wavenet.kernel_size"
+WAVENET_DILATIONS = "wavenet.dilations"
+WAVENET_SAMPLE_RATE = "wavenet.sample_rate"
+WAVENET_EMBEDDING = "embedding.weight"
+WAVENET_BLOCK = "blocks."
+WAVENET_CONV = "conv"
+WAVENET_COND = "cond"
+WAVENET_RESIDUAL = "residual"
+WAVENET_SKIP = "skip"
+WAVENET_HEAD = "head."
