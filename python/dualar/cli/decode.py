@@ -59,6 +59,8 @@ def _read_codes(path: Path) -> npt.NDArray[Any]:
         loaded = np.load(path, allow_pickle=False)
     except OSError as error:
         raise typer.BadParameter(f"cannot read {path}: {error.strerror or error}") from error
+    except MemoryError as error:  # a header may promise anything
+        raise typer.BadParameter(f"expected a .npy array that fits into memory in {path}: {error}") from error
     except (ValueError, EOFError) as error:  # not .npy, cut short, or holding pickled objects
         raise typer.BadParameter(f"expected a .npy array in {path}: {error}") from error
     if not isinstance(loaded, np.ndarray):  # an .npz archive
