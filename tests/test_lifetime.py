@@ -105,7 +105,7 @@ def codes(engine: dualar.Engine, seed: int) -> bytes:
 @pytest.mark.parametrize("threads", [1, 2, 64])
 def test_any_number_of_threads_repeats_itself(tiny: Path, threads: int) -> None:
     with dualar.load(tiny, threads=threads) as engine:
-        assert engine.threads == threads
+        assert 1 <= engine.threads <= threads  # no more are started than there are CPUs for
         assert codes(engine, 5) == codes(engine, 5)
 
 
