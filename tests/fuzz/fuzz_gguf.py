@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 BATCH = 2000  # cases of one worker: a fresh process now and then
 HANG_S = 20.0
-GROWTH_KB = 400_000  # what the largest case may add to the process
+GROWTH_KB = 100_000  # what the largest case may add to the process
 
 
 def seed_files(folder: Path) -> list[tuple[bytes, int]]:
