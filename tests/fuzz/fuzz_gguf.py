@@ -192,17 +192,27 @@ class Watch:
 
     def _wait(self, worker: subprocess.Popen[bytes], output: Path, until: float) -> str | None:
         """None where the worker ended well or time was up, else what went wrong."""
-        size, since = -1, time.monotonic()
+        size, since, before = -1, time.monotonic(), time.monotonic()
         while (code := worker.poll()) is None:
             time.sleep(0.05)
             now = time.monotonic()
-            if (new := output.stat().st_size) != size:
+            since += max(0.0, now - before - 1)  # this process was stopped for a while, or the machine slept
+            before = now
+            if (new := output.stat().st_size) != size or _is_stopped(worker.pid):
                 size, since = new, now
             if now > until:
                 return None
             if now - since > HANG_S + (60 if size <= 0 else 0):
                 return f"no progress for {HANG_S:.0f} s"
         return None if code == 0 else f"exit code {code}"
+
+
+def _is_stopped(pid: int) -> bool:
+    """Does somebody hold the process (SIGSTOP)? That is no hang."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def main() -> int:
