@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import soundfile
 from dualar.cli.main import COMMANDS, app
+from fixtures.gguf_raw import RawGguf, Tensor, string
 from typer.testing import CliRunner, Result
 
 SHORT = ["--max-new-tokens", "4", "--min-tokens-before-end", "4", "--threads", "1"]
@@ -211,6 +213,9 @@ def test_an_interruption_while_waiting_for_stdin_exits_130(toy_model: Path, tmp_
     ("args", "text"),
     [
         (["sya", "hello"], "'say'"),
+        (["benhc", "x"], "'bench'"),
+        (["info", "toy.gguf", "--second", "3"], "--seconds"),
+        (["bench", "nowhere.gguf"], "does not exist"),
         (["say", "hello", "--sed", "1"], "--seed"),
         (["say", "hello", "--seed", "-1"], "--seed"),
         (["say", "hello", "--temperature", "hot"], "--temperature"),
@@ -304,6 +309,76 @@ def test_info_names_what_is_missing(golden: object, tmp_path: Path) -> None:
     assert result.exit_code == 0 and "not found" in result.stdout and "tokenizer" in result.stderr
     (tmp_path / "bad.gguf").write_bytes(b"GGUF")
     assert run("info", tmp_path / "bad.gguf").exit_code == 1
+
+
+def test_info_tells_all_it_can_of_a_damaged_file(toy_model: Path, tmp_path: Path) -> None:
+    raw = RawGguf.parse(toy_model.read_bytes())
+    raw.tensors = [t for t in raw.tensors if t.name not in (b"norm.weight", b"c.decoder.model.0.conv.bias")]
+    raw.set("fish_speech.codec.latent_dim", 8, string("\x1b[2J" + "x" * 1000))
+    raw.set("tokenizer.huggingface.json", 8, string("{"))
+    (tmp_path / "bad.gguf").write_bytes(raw.write())
+    result = run("info", tmp_path / "bad.gguf")
+    assert result.exit_code == 1 and "Traceback" not in result.stderr
+    for word in ("fish-speech", "3 layers, width 64, 4 heads", "Codec types", "cannot be used", "in F32"):
+        assert word in result.stdout, result.stdout
+    assert "\x1b" not in result.stdout and "x" * 100 not in result.stdout
+    raw.keys = [key for key in raw.keys if not key.name.startswith((b"tokenizer", b"fish_speech.codec.latent"))]
+    raw.set(
+        "tokenizer.huggingface.json", 8, RawGguf.parse(toy_model.read_bytes()).key("tokenizer.huggingface.json").value
+    )
+    raw.set_uint("fish_speech.codec.latent_dim", 32)
+    (tmp_path / "bad.gguf").write_bytes(raw.write())
+    result = run("info", tmp_path / "bad.gguf")
+    assert result.exit_code == 1 and "649 tokens" in result.stdout
+    for name in ("norm.weight: expected (64), missing", "c.decoder.model.0.conv.bias: expected (64), missing"):
+        assert name in result.stderr
+
+
+def test_info_names_unused_tensors(toy_model: Path, tmp_path: Path) -> None:
+    raw = RawGguf.parse(toy_model.read_bytes())
+    raw.tensors += [Tensor(b"extra.%d" % i, [4], 0, bytes(16)) for i in range(5)]
+    (tmp_path / "more.gguf").write_bytes(raw.write())
+    result = run("info", tmp_path / "more.gguf")
+    assert result.exit_code == 0 and "extra.0, extra.1, extra.2 ..." in result.stdout
+    assert "extra.4" in run("info", tmp_path / "more.gguf", "-v").stdout
+
+
+def test_bench_measures_every_part(toy_model: Path) -> None:
+    result = run("bench", toy_model, "--json", "--seconds", "0.1", "--threads", "1")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["threads"], found["device"], found["model"]) == (1, "cpu", str(toy_model))
+    parts = [found[f"{part}_ms_per_frame"] for part in ("slow_ar", "fast_ar", "codec")]
+    assert min(parts) > 0 and found["ms_per_frame"] == pytest.approx(sum(parts))
+    assert found["frame_ms"] == pytest.approx(1e3 * 2048 / 44100)
+    assert found["real_time_factor"] == pytest.approx(sum(parts) / found["frame_ms"])
+    assert found["memory_read_gb_per_s"] > 0.1 and found["gemm_gflop_per_s"] > 0.1 and found["rounds"] >= 3
+    table = run("bench", toy_model, "--seconds", "0.1", "-q")
+    assert table.exit_code == 0 and table.stderr == ""
+    for word in ("Slow-AR", "Fast-AR", "Codec", "Real-time factor", "GB/s", "GFLOP/s"):
+        assert word in table.stdout
+
+
+def test_bench_of_a_file_without_tokenizer_or_parts(golden: object, tmp_path: Path) -> None:
+    gguf = golden("s2-tiny").gguf  # type: ignore[operator]
+    found = json.loads(run("bench", gguf, "--json", "--seconds", "0.1", "-q").stdout)
+    assert found["real_time_factor"] > 0
+    raw = RawGguf.parse(gguf.read_bytes())
+    for codec in (True, False):
+        part = RawGguf(raw.keys, [t for t in raw.tensors if t.name.startswith(b"c.") == codec])
+        (tmp_path / "part.gguf").write_bytes(part.write())
+        found = json.loads(run("bench", tmp_path / "part.gguf", "--json", "--seconds", "0.1", "-q").stdout)
+        assert (found["codec_ms_per_frame"] is None, found["slow_ar_ms_per_frame"] is None) == (not codec, codec)
+        assert found["real_time_factor"] is None and found["ms_per_frame"] > 0
+        assert "not in this file" in run("bench", tmp_path / "part.gguf", "--seconds", "0.1").stdout
+
+
+@pytest.mark.parametrize(("words", "expected"), [("dualar s", "say"), ("dualar say --keep", "--keep-partial")])
+def test_shell_completion(words: str, expected: str) -> None:
+    environment = {**os.environ, "_DUALAR_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    environment["COMP_CWORD"] = str(words.count(" "))
+    done = run_python("-m", "dualar", env=environment)
+    assert done.returncode == 0 and expected in done.stdout.decode().split()
 
 
 def test_devices_lists_the_cpu() -> None:

@@ -223,3 +223,60 @@ def test_a_product_in_two_parts_has_the_same_bits(form: str, half: bool, rows: i
         np.testing.assert_array_equal(_core._product(x, weights, split=split, **options), whole)
     for row in range(rows):
         np.testing.assert_array_equal(_core._product(x[row : row + 5], weights, **options)[0], whole[row])
+
+
+def attention(q: np.ndarray, keys: np.ndarray, values: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """The formula in float64: q [H, hd], keys and values [KV, T, hd], seen bool [T]."""
+    share = len(q) // len(keys)
+    k, v = (np.repeat(x.astype(np.float64), share, axis=0) for x in (keys, values))
+    scores = np.einsum("hd,htd->ht", q.astype(np.float64), k) / np.sqrt(q.shape[1])
+    scores[:, ~seen] = -np.inf
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.einsum("ht,htd->hd", weights / weights.sum(axis=1, keepdims=True), v)
+
+
+@forms
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim", "rows"),
+    [(4, 2, 24, 1), (16, 8, 128, 300), (32, 8, 128, 65), (6, 1, 20, 64), (3, 3, 16, 129), (10, 2, 5, 200)],
+)
+def test_attention(form: str, half: bool, heads: int, kv_heads: int, dim: int, rows: int) -> None:
+    rng = np.random.default_rng([heads, dim, rows])
+    q = rng.standard_normal((heads, dim)).astype(np.float32) * 2
+    keys, values = rng.standard_normal((2, kv_heads, rows, dim)).astype(np.float32)
+    if half:
+        keys, values = (x.astype(np.float16).astype(np.float32) for x in (keys, values))
+    for seen in (np.ones(rows, bool), np.arange(rows) < (rows + 1) // 2, rng.random(rows) < 0.3):
+        seen[0] = True
+        results = [
+            _core._attention(q, keys, values, list(seen), half=half, threads=threads, form=form)
+            for threads in (1, 2, 7)
+        ]
+        np.testing.assert_allclose(results[0], attention(q, keys, values, seen), atol=5e-6, rtol=1e-5)
+        np.testing.assert_array_equal(results[1], results[0])  # bit for bit
+        np.testing.assert_array_equal(results[2], results[0])
+
+
+@forms
+def test_attention_far_apart_scores_and_hidden_rows(form: str) -> None:
+    """A score that dwarfs the others takes all; what hidden rows hold, NaN included, is never looked at."""
+    rng = np.random.default_rng(0)
+    keys, values = rng.standard_normal((2, 1, 200, 32)).astype(np.float32)
+    q = rng.standard_normal((2, 32)).astype(np.float32)
+    keys[0, 150] = 300 * q[0]
+    seen = np.arange(200) < 180
+    keys[0, 180:], values[0, 180:] = np.nan, np.inf
+    got = _core._attention(q, keys, values, list(seen), form=form)
+    np.testing.assert_allclose(got[0], values[0, 150], atol=1e-6)
+    np.testing.assert_allclose(got, attention(q, keys[:, :180], values[:, :180], seen[:180]), atol=5e-6)
+
+
+@forms
+def test_attention_does_not_hide_what_is_not_a_number(form: str) -> None:
+    rng = np.random.default_rng(0)
+    keys, values = rng.standard_normal((2, 2, 100, 16)).astype(np.float32)
+    q = rng.standard_normal((4, 16)).astype(np.float32)
+    keys[0, 70, 3] = np.nan
+    got = _core._attention(q, keys, values, [True] * 100, form=form)
+    assert np.isnan(got[:2]).all() and np.isfinite(got[2:]).all()

@@ -73,13 +73,13 @@ void bind_dual_ar(py::module_& m) {
             py::arg("column"), py::kw_only(), py::arg("full_vocab") = false)
         .def(
             "fast_begin",
-            [](Session& s, const py::array& hidden, int64_t code) {
+            [](Session& s, const py::array& hidden, Whole code) {
                 const std::vector<float> h = floats(hidden, "hidden");
                 return compute([&] { return s.fast_begin(h, code); });
             },
             py::arg("hidden"), py::arg("code"))
         .def(
-            "fast_step", [](Session& s, int64_t code) { return compute([&] { return s.fast_step(code); }); },
+            "fast_step", [](Session& s, Whole code) { return compute([&] { return s.fast_step(code); }); },
             py::arg("code"))
         .def(
             "fast_decode",
@@ -91,7 +91,7 @@ void bind_dual_ar(py::module_& m) {
             py::arg("hidden"), py::arg("prefix"))
         .def(
             "fast_frame",
-            [](Session& s, const py::array& hidden, int64_t code, double temperature, double top_p, int64_t top_k,
+            [](Session& s, const py::array& hidden, Whole code, double temperature, double top_p, int64_t top_k,
                uint64_t seed, uint64_t step) {
                 const std::vector<float> h = floats(hidden, "hidden");
                 Session::Frame frame;
@@ -106,7 +106,8 @@ void bind_dual_ar(py::module_& m) {
             py::arg("hidden"), py::arg("code"), py::kw_only(), py::arg("temperature"), py::arg("top_p"),
             py::arg("top_k"), py::arg("seed"), py::arg("step"))
         .def("reset", &Session::reset)
-        .def("truncate", &Session::truncate, py::arg("positions"))
+        .def(
+            "truncate", [](Session& s, Whole positions) { s.truncate(positions); }, py::arg("positions"))
         .def("_keep_probes", &Session::keep_probes, py::arg("keep"))
         .def("_probes", [](const Session& s) {
             py::dict all;
@@ -115,7 +116,7 @@ void bind_dual_ar(py::module_& m) {
         });
 
     py::class_<DualAr, std::shared_ptr<DualAr>>(m, "DualAR", "Slow-AR and Fast-AR of one file: immutable weights.")
-        .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime, int64_t im_end_id) {
+        .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime, Whole im_end_id) {
                  const py::gil_scoped_release release;
                  return std::make_shared<DualAr>(std::move(file), std::move(runtime), im_end_id);
              }),
@@ -136,8 +137,12 @@ void bind_dual_ar(py::module_& m) {
                                })
         .def_property_readonly("unused_tensors", &DualAr::unused_tensors)
         .def("load", &DualAr::load, py::call_guard<py::gil_scoped_release>())
-        .def("kv_bytes", &DualAr::kv_bytes, py::arg("max_positions"), py::arg("kv_type") = "auto")
-        .def("session", &DualAr::session, py::kw_only(), py::arg("max_positions"), py::arg("kv_type") = "auto")
+        .def(
+            "kv_bytes", [](const DualAr& d, Whole n, const std::string& kv_type) { return d.kv_bytes(n, kv_type); },
+            py::arg("max_positions"), py::arg("kv_type") = "auto")
+        .def(
+            "session", [](const DualAr& d, Whole n, const std::string& kv_type) { return d.session(n, kv_type); },
+            py::kw_only(), py::arg("max_positions"), py::arg("kv_type") = "auto")
         .def(
             "fast_decode",
             [](const DualAr& d, const py::array& hidden, const py::array& prefix) {

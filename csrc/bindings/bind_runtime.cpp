@@ -11,8 +11,14 @@ namespace dualar::bindings {
 
 namespace {
 
-py::object to_python(const MetadataValue& value) {
-    return std::visit([](const auto& v) -> py::object { return py::cast(v); }, value);
+py::object to_python(const std::string& key, const MetadataEntry& entry) {
+    return std::visit([](const auto& v) -> py::object { return py::cast(v); }, read_value(key, entry));
+}
+
+// Paths are bytes to the system: those that are no UTF-8 come and go as Python's own functions spell them.
+py::object path_to_python(const std::string& path) {
+    return py::reinterpret_steal<py::object>(
+        PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<py::ssize_t>(path.size())));
 }
 
 // Called from any thread, with or without the GIL. The function is leaked on purpose: ggml may log at exit.
@@ -66,20 +72,21 @@ void bind_runtime(py::module_& m) {
                  return std::make_shared<GgufFile>(path);
              }),
              py::arg("path"))
-        .def_property_readonly("path", &GgufFile::path)
+        .def_property_readonly("path", [](const GgufFile& f) { return path_to_python(f.path()); })
         .def_property_readonly("nbytes", &GgufFile::nbytes)
         .def_property_readonly("architecture", [](const GgufFile& f) { return f.string("general.architecture"); })
         .def_property_readonly("metadata",
                                [](const GgufFile& f) {
                                    py::dict all;
-                                   for (const auto& [key, value] : f.metadata()) all[py::cast(key)] = to_python(value);
+                                   for (const auto& [key, entry] : f.metadata())
+                                       all[py::cast(key)] = to_python(key, entry);
                                    return all;
                                })
         .def(
             "get",
             [](const GgufFile& f, const std::string& key) -> py::object {
                 const auto found = f.metadata().find(key);
-                return found == f.metadata().end() ? py::none() : to_python(found->second);
+                return found == f.metadata().end() ? py::none() : to_python(key, found->second);
             },
             py::arg("key"))
         .def("tensors", [](const GgufFile& f) {

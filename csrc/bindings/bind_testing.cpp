@@ -146,6 +146,33 @@ py::array_t<float> quantized_product(const Floats& x, const py::array_t<uint8_t,
     return to_numpy(std::move(out), {p.columns, p.n});
 }
 
+// q [heads, head_dim], keys and values [kv_heads, rows, head_dim] (to F16 where `half`), seen [rows] -> as q.
+py::array_t<float> attention(const Floats& q, const Floats& keys, const Floats& values, const std::vector<bool>& seen,
+                             bool half, int threads, const std::string& form) {
+    std::vector<ggml_fp16_t> half_keys(static_cast<size_t>(keys.size()));
+    std::vector<ggml_fp16_t> half_values(half_keys.size());
+    ggml_fp32_to_fp16_row(keys.data(), half_keys.data(), keys.size());
+    ggml_fp32_to_fp16_row(values.data(), half_values.data(), values.size());
+    std::vector<ggml_fp16_t> mask;
+    for (const bool row : seen) mask.push_back(ggml_fp32_to_fp16(row ? 0.0F : -INFINITY));
+    nn::AttentionStep step;
+    step.q = q.data();
+    step.keys = half ? static_cast<const void*>(half_keys.data()) : keys.data();
+    step.values = half ? static_cast<const void*>(half_values.data()) : values.data();
+    step.head_bytes = static_cast<size_t>(keys.shape(1) * keys.shape(2)) * (half ? sizeof(ggml_fp16_t) : sizeof(float));
+    step.half = half;
+    step.mask = mask.data();
+    step.count = keys.shape(1);
+    step.heads = static_cast<int>(q.shape(0));
+    step.kv_heads = static_cast<int>(keys.shape(0));
+    step.head_dim = static_cast<int>(q.shape(1));
+    step.scale = 1.0F / std::sqrt(static_cast<float>(step.head_dim));
+    std::vector<float> out(static_cast<size_t>(q.size()), NAN);
+    step.out = out.data();
+    for (int ith = 0; ith < threads; ++ith) kernels_named(form).attention(step, ith, threads);
+    return to_numpy(std::move(out), {q.shape(0), q.shape(1)});
+}
+
 // ggml's own mul_mat with one column, on the named matrices as they lie in the file: what a benchmark compares with.
 class GgmlProducts {
   public:
@@ -199,6 +226,8 @@ void bind_testing(py::module_& m) {
         .def(py::init<std::shared_ptr<GgufFile>, std::shared_ptr<Backend>, const std::vector<std::string>&>(),
              py::arg("file"), py::arg("runtime"), py::arg("names"))
         .def("compute", &GgmlProducts::compute, py::call_guard<py::gil_scoped_release>());
+    m.def("_attention", &attention, py::arg("q"), py::arg("keys"), py::arg("values"), py::arg("seen"), py::kw_only(),
+          py::arg("half") = false, py::arg("threads") = 1, py::arg("form"));
     m.def("_forms", [] {
         std::vector<std::string> names;
         for (const nn::CpuKernels* kernels : nn::cpu_kernels()) names.emplace_back(kernels->name);

@@ -7,10 +7,34 @@
 
 namespace py = pybind11;
 
+namespace {
+
+// As py::register_exception, for texts that may quote bytes of a file or a path: what is no UTF-8 is escaped, where
+// pybind11 would raise a UnicodeDecodeError in the error's place.
+template <class Error>
+void register_error(py::module_& m, const char* name) {
+    static PyObject* type = nullptr;
+    type = py::exception<Error>(m, name, PyExc_RuntimeError).release().ptr();
+    py::register_exception_translator([](std::exception_ptr thrown) {
+        try {
+            if (thrown) std::rethrow_exception(thrown);
+        } catch (const Error& error) {
+            const std::string text = error.what();
+            PyObject* message =
+                PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace");
+            if (message == nullptr) return;
+            PyErr_SetObject(type, message);
+            Py_DECREF(message);
+        }
+    });
+}
+
+}  // namespace
+
 PYBIND11_MODULE(_core, m) {
     m.doc() = "The compiled core of dualar. Private: use what `dualar` exports.";
-    py::register_exception<dualar::ModelError>(m, "ModelError", PyExc_RuntimeError);
-    py::register_exception<dualar::BackendError>(m, "BackendError", PyExc_RuntimeError);
+    register_error<dualar::ModelError>(m, "ModelError");
+    register_error<dualar::BackendError>(m, "BackendError");
     for (const char* name : {"ModelError", "BackendError"}) m.attr(name).attr("__module__") = "dualar";
     m.attr("ggml_version") = ggml_version();
     const auto file = m.attr("__spec__").attr("origin").cast<std::string>();

@@ -1,7 +1,6 @@
 #include "models/dac_config.h"
 
-#include <functional>
-#include <numeric>
+#include <algorithm>
 
 #include "models/codec_weights.h"
 #include "models/names.h"
@@ -14,8 +13,16 @@ namespace {
 constexpr int64_t kMaxDim = 1 << 20;
 constexpr int64_t kMaxRate = 4096;
 
+// Some codecs have 8000 samples a frame; what a frame needs in memory grows with them.
+constexpr int64_t kMaxSamplesPerFrame = 1 << 16;
+constexpr int64_t kMaxWindow = 1 << 14;
+constexpr size_t kMaxWindowBytes = 64 << 20;
+
+// Of values from 1 to kMaxRate; stays above any limit once there, instead of wrapping.
 int64_t product(const std::vector<int64_t>& values) {
-    return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
+    int64_t result = 1;
+    for (const int64_t value : values) result = std::min(result * value, int64_t{1} << 40);
+    return result;
 }
 
 std::vector<int64_t> read_rates(const GgufFile& file, const char* key) {
@@ -31,7 +38,7 @@ DacConfig read_dac_config(const GgufFile& file) {
     const auto dim = [&](const char* key) { return file.integer(key, 1, kMaxDim); };
     DacConfig c;
     c.sample_rate = static_cast<int>(file.integer(names::kSampleRate, 1000, 1000000));
-    c.hop_length = file.integer(names::kHopLength, 1, kMaxDim);
+    c.hop_length = file.integer(names::kHopLength, 1, kMaxSamplesPerFrame);
     c.encoder_dim = dim(names::kEncoderDim);
     c.decoder_dim = dim(names::kDecoderDim);
     c.latent_dim = dim(names::kLatentDim);
@@ -52,6 +59,13 @@ DacConfig read_dac_config(const GgufFile& file) {
         if (product(*rates) != c.hop_length)
             throw ModelError(text("[", key, "] expected a product of ", c.hop_length, " (", names::kHopLength,
                                   "), got ", product(*rates)));
+    if (product(c.downsample_factors) > kMaxSamplesPerFrame / c.hop_length)
+        throw ModelError(text("[", names::kDownsampleFactor, "] expected at most ", kMaxSamplesPerFrame,
+                              " samples a frame, got a product of ", product(c.downsample_factors), " times ",
+                              c.hop_length, " (", names::kHopLength, ")"));
+    if (c.encoder_dim > kMaxDim >> c.encoder_rates.size())
+        throw ModelError(text("[", names::kEncoderDim, "] expected a width that doubles ", c.encoder_rates.size(),
+                              " times within ", kMaxDim, ", got ", c.encoder_dim));
     if (c.decoder_dim % (int64_t{1} << c.decoder_rates.size()) != 0)
         throw ModelError(text("[", names::kDecoderDim, "] expected a multiple of 2^", c.decoder_rates.size(), ", got ",
                               c.decoder_dim));
@@ -61,10 +75,15 @@ DacConfig read_dac_config(const GgufFile& file) {
     if (width != c.quantizer_dim || c.latent_dim != c.quantizer_dim)
         throw ModelError(text("[", rvq, names::kDim, "] expected ", names::kQuantizerInputDim, " (", c.quantizer_dim,
                               "), which must also be ", names::kLatentDim, " (", c.latent_dim, "), got ", width));
-    c.rvq_window = file.integer(rvq + names::kWindowSize, 1, kMaxDim);
+    c.rvq_window = file.integer(rvq + names::kWindowSize, 1, kMaxWindow);
     c.rvq_layers = static_cast<int>(file.integer(rvq + names::kLayers, 1, 1024));
     c.rvq_feed_forward = dim((rvq + names::kTransformerFeedForward).c_str());
     c.rvq_block = read_transformer(file, rvq, file.integer(rvq + names::kHeads, 1, kMaxDim));
+    // Nothing in the tensors' shapes holds the window down, and every stream keeps that many keys and values.
+    const size_t window = nn::KvCache::nbytes(c.rvq_layers, c.rvq_block.kv_dim(), c.rvq_window, GGML_TYPE_F32);
+    if (window > kMaxWindowBytes + file.nbytes())
+        throw ModelError(text("[", rvq, names::kWindowSize, "] expected a window that needs less memory than the file",
+                              ", got ", c.rvq_window, " (", window, " bytes)"));
     return c;
 }
 

@@ -13,7 +13,7 @@ void check_architecture(const GgufFile& file) {
     const std::string found = file.string(names::kArchitectureKey);
     if (found != names::kArchitecture)
         throw ModelError(
-            text("[", names::kArchitectureKey, "] expected \"", names::kArchitecture, "\", got \"", found, "\""));
+            text("[", names::kArchitectureKey, "] expected \"", names::kArchitecture, "\", got ", quoted(found)));
 }
 
 void check_hidden(const std::vector<float>& hidden, int64_t dim) {
@@ -65,16 +65,21 @@ ggml_type DualAr::kv_type(const std::string& name) const {
     throw std::invalid_argument(text("[kv_type] expected \"auto\", \"f32\" or \"f16\", got \"", name, "\""));
 }
 
+void DualAr::check_positions(int64_t max_positions) const {
+    if (max_positions < 1 || max_positions > config().context_length)
+        throw std::invalid_argument(text("[max_positions] expected 1 to the model's context of ",
+                                         config().context_length, ", got ", max_positions));
+}
+
 size_t DualAr::kv_bytes(int64_t max_positions, const std::string& kv_type_name) const {
+    check_positions(max_positions);
     const ggml_type type = kv_type(kv_type_name);
     const size_t bytes = nn::KvCache::nbytes(config().layers, config().block.kv_dim(), max_positions, type);
     return fast_ ? bytes + FastState::nbytes(fast_->config) : bytes;
 }
 
 std::unique_ptr<Session> DualAr::session(int64_t max_positions, const std::string& kv_type_name) const {
-    if (max_positions < 1 || max_positions > config().context_length)
-        throw std::invalid_argument(text("[max_positions] expected 1 to the model's context of ",
-                                         config().context_length, ", got ", max_positions));
+    check_positions(max_positions);
     backend_->check_process();
     load();
     return std::make_unique<Session>(shared_from_this(), max_positions, kv_type(kv_type_name));
@@ -164,6 +169,10 @@ Session::Frame Session::fast_frame(const std::vector<float>& hidden, int64_t cod
     FastState& state = fast();
     check_hidden(hidden, model_->config().dim);
     check_code(code);
+    if (!(sampling.temperature >= 0.0 && sampling.temperature <= 100.0))
+        throw std::invalid_argument(text("[temperature] expected 0 to 100, got ", sampling.temperature));
+    if (!(sampling.top_p >= 0.0 && sampling.top_p <= 1.0))
+        throw std::invalid_argument(text("[top_p] expected 0 to 1, got ", sampling.top_p));
     Frame frame;
     frame.codes.assign(static_cast<size_t>(model_->config().num_codebooks), 0);
     frame.codes[0] = static_cast<int32_t>(code);

@@ -30,6 +30,7 @@ class DualAr : public std::enable_shared_from_this<DualAr> {
     std::vector<int32_t> main_ids() const;
     std::vector<std::string> unused_tensors() const;
     // "f32", "f16", or "auto": f32 when the weights are F32, else f16.
+    void check_positions(int64_t max_positions) const;
     ggml_type kv_type(const std::string& name) const;
     size_t kv_bytes(int64_t max_positions, const std::string& kv_type) const;
 

@@ -19,13 +19,14 @@ constexpr int64_t kPrefillChunk = 512;
 constexpr const char* kName = "slow";
 
 constexpr int64_t kMaxDim = 1 << 20;
-constexpr int64_t kMaxCount = int64_t{1} << 31;
+constexpr int64_t kMaxCount = (int64_t{1} << 31) - 1;
+constexpr int64_t kMaxContext = int64_t{1} << 24;  // float32 positions are exact up to here
 constexpr int kMaxLayers = 1024;
 
 SlowConfig read_config(const Weights& weights, int64_t im_end) {
     const GgufFile& file = weights.file();
     SlowConfig c;
-    c.context_length = file.integer(names::kContextLength, 1, kMaxCount);
+    c.context_length = file.integer(names::kContextLength, 1, kMaxContext);
     c.vocab_size = file.integer(names::kVocabSize, 1, kMaxCount);
     c.dim = file.integer(names::kEmbeddingLength, 1, kMaxDim);
     c.feed_forward = file.integer(names::kFeedForwardLength, 1, kMaxDim);

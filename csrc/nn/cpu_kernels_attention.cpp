@@ -79,13 +79,14 @@ void heads(const AttentionStep& s, int head, int kv_head) {
     for (int64_t first = 0; first < s.count; first += kBlock) {
         const int64_t length = s.count - first < kBlock ? s.count - first : kBlock;
         float weights[Queries][kBlock];
-        bool any = false;
+        int64_t visible[kBlock];  // rows that are hidden are not read: they may hold anything
+        int64_t count = 0;
         for (int64_t i = 0; i < kBlock; ++i) {
             if (i >= length || s.mask[first + i] == kHidden) {
                 for (int r = 0; r < Queries; ++r) weights[r][i] = -__builtin_inff();
                 continue;
             }
-            any = true;
+            visible[count++] = i;
             const Value* key = row<Value>(s.keys, s, first + i, kv_head);
             Vector sums[Queries] = {};
             for (int64_t d = 0; d < whole; d += kLanes) {
@@ -100,7 +101,7 @@ void heads(const AttentionStep& s, int head, int kv_head) {
                 weights[r][i] = score;
             }
         }
-        if (!any) continue;
+        if (count == 0) continue;
         for (int r = 0; r < Queries; ++r) {
             float largest = highest[r];
             for (int64_t i = 0; i < kBlock; ++i) largest = weights[r][i] > largest ? weights[r][i] : largest;
@@ -119,16 +120,18 @@ void heads(const AttentionStep& s, int head, int kv_head) {
         for (int64_t d = 0; d < whole; d += kLanes) {
             Vector sums[Queries];
             for (int r = 0; r < Queries; ++r) sums[r] = load(out + r * dim + d);
-            for (int64_t i = 0; i < length; ++i) {
+            for (int64_t j = 0; j < count; ++j) {
+                const int64_t i = visible[j];
                 const Vector v = load(row<Value>(s.values, s, first + i, kv_head) + d);
                 for (int r = 0; r < Queries; ++r) sums[r] += v * weights[r][i];
             }
             for (int r = 0; r < Queries; ++r) store(out + r * dim + d, sums[r]);
         }
         for (int64_t d = whole; d < dim; ++d)
-            for (int64_t i = 0; i < length; ++i)
+            for (int64_t j = 0; j < count; ++j)
                 for (int r = 0; r < Queries; ++r)
-                    out[r * dim + d] += weights[r][i] * widen(row<Value>(s.values, s, first + i, kv_head)[d]);
+                    out[r * dim + d] +=
+                        weights[r][visible[j]] * widen(row<Value>(s.values, s, first + visible[j], kv_head)[d]);
     }
     for (int r = 0; r < Queries; ++r) {
         const float inverse = broken ? __builtin_nanf("") : total[r] > 0.0F ? 1.0F / total[r] : 0.0F;

@@ -46,9 +46,9 @@ inline double exp_negative(double y) {
     for (const double c : {1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0, 1.0 / 40320.0,
                            1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0})
         p = p * r + c;
-    int64_t bits;
+    uint64_t bits;  // unsigned: the shift loses the high bits, and the sum may wrap
     std::memcpy(&bits, &shifted, sizeof(bits));
-    int64_t result;
+    uint64_t result;
     std::memcpy(&result, &p, sizeof(result));
     result += bits << 52;  // n stands in the low bits of `shifted`: add it to the exponent
     double scaled;

@@ -193,6 +193,16 @@ Backend::~Backend() {
 
 ggml_backend_buffer_ptr Backend::allocate(ggml_context* context, const char* what) const {
     if (ggml_get_first_tensor(context) == nullptr) return {};
+    // A system that overcommits grants more than it has, and ends the process once the memory is touched.
+    size_t needed = 0;
+    for (ggml_tensor* t = ggml_get_first_tensor(context); t != nullptr; t = ggml_get_next_tensor(context, t))
+        needed += ggml_nbytes(t);
+    size_t free = 0;
+    size_t total = 0;
+    ggml_backend_dev_memory(ggml_backend_get_device(main()), &free, &total);
+    if (total != 0 && needed > total)
+        throw BackendError(
+            text("[memory] expected at most the ", total, " bytes of ", device_, ", got ", needed, " for ", what));
     const LogCapture log;
     ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors(context, main()));
     if (!buffer) throw BackendError(text("[memory] no room on ", device_, " for ", what, ": ", log.text()));

@@ -5,23 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "ggml-cpp.h"
+#include "runtime/gguf_header.h"
 
 namespace dualar {
-
-struct FileTensor {
-    std::string name;
-    ggml_type type;
-    std::vector<int64_t> shape;  // numpy order: the last index moves fastest
-    const void* data;            // inside the mapping
-    size_t nbytes;
-};
-
-using MetadataValue = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<int64_t>,
-                                   std::vector<double>, std::vector<bool>, std::vector<std::string>>;
 
 class GgufFile {
   public:
@@ -34,13 +22,13 @@ class GgufFile {
     const std::string& path() const { return path_; }
     size_t nbytes() const { return size_; }
     void* mapping() const { return mapping_; }
-    const std::vector<FileTensor>& tensors() const { return tensors_; }
+    const std::vector<FileTensor>& tensors() const { return header_.tensors; }
     const FileTensor* find(const std::string& name) const;  // nullptr when absent
     // The tensor's pages need not stay in memory: they come back from the file when they are read again.
     void forget(const FileTensor& tensor) const;
 
-    const std::map<std::string, MetadataValue>& metadata() const { return metadata_; }
-    bool has(const std::string& key) const { return metadata_.count(key) != 0; }
+    const std::map<std::string, MetadataEntry>& metadata() const { return header_.metadata; }
+    bool has(const std::string& key) const { return metadata().count(key) != 0; }
 
     // The value of `key`; ModelError names the key when it is absent, of another type or out of range.
     // Any integer type serves as an integer.
@@ -51,16 +39,15 @@ class GgufFile {
     std::vector<int64_t> integers(const std::string& key, int64_t low, int64_t high) const;
 
   private:
-    const MetadataValue& value(const std::string& key, const char* expected) const;
+    const MetadataEntry& entry(const std::string& key, const char* expected) const;
+    template <class T>
+    T value(const std::string& key, const char* expected) const;
     void map();
-    void read_metadata(const gguf_context* gguf);
-    void read_tensors(const gguf_context* gguf, const ggml_context* shapes);
 
     std::string path_;
     void* mapping_ = nullptr;
     size_t size_ = 0;
-    std::map<std::string, MetadataValue> metadata_;
-    std::vector<FileTensor> tensors_;
+    GgufHeader header_;
     std::map<std::string, size_t> index_;
 };
 

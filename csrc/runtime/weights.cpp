@@ -121,8 +121,10 @@ HostTable Weights::table(const std::string& name, int64_t rows, int64_t columns)
 
 void check_tensors(const std::string& path, const std::vector<std::string>& problems) {
     if (problems.empty()) return;
+    constexpr size_t kShown = 50;
     std::string all = text("[", path, "] ", problems.size(), " tensor(s) are not as expected:");
-    for (const std::string& problem : problems) all += "\n  " + problem;
+    for (size_t i = 0; i < std::min(kShown, problems.size()); ++i) all += "\n  " + problems[i];
+    if (problems.size() > kShown) all += text("\n  and ", problems.size() - kShown, " more");
     throw ModelError(all);
 }
 

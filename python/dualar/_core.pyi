@@ -58,7 +58,7 @@ class Runtime:
 class ModelFile:
     """One GGUF file, memory-mapped; checked against its own size on opening (ModelError)."""
 
-    def __init__(self, path: str) -> None: ...
+    def __init__(self, path: str | bytes) -> None: ...  # bytes as os.fsencode gives them
     @property
     def path(self) -> str: ...
     @property
@@ -68,7 +68,7 @@ class ModelFile:
     @property
     def nbytes(self) -> int: ...
     def get(self, key: str) -> Any: ...  # a metadata value, or None where the key is absent
-    def tensors(self) -> list[tuple[str, str, tuple[int, ...]]]: ...  # name, ggml type name, numpy shape
+    def tensors(self) -> list[tuple[str, str, tuple[int, ...]]]: ...  # name, ggml type, numpy shape
 
 class StepOutput:
     """logits [n] (or [T, n]) and hidden [D] (or [T, D]), float32. `hidden` is what the Fast-AR is given."""

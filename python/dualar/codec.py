@@ -36,7 +36,7 @@ class Codec:
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Codec:
         """Load just the codec of a GGUF file. Errors and options as for `dualar.load`."""
-        from dualar.engine import load_codec
+        from dualar.parts import load_codec
 
         return load_codec(path, device=device, threads=threads)
 

@@ -1,7 +1,7 @@
 """A loaded model file, from text to sound.
 
-Owns `load` and `Engine`: what a file holds and what it lacks, its lifetime (close, fork), and the way from text over
-codes to samples. Leaves the loop to `generate.py`, the prompt to `prompt.py`, samples to `codec.py` and `audio.py`.
+Owns `load` and `Engine`: its lifetime, and the way from text over codes to samples. Leaves what a file holds and lacks
+to `parts.py`, the loop to `generate.py`, the prompt to `prompt.py`, samples to `codec.py` and `audio.py`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ import numpy.typing as npt
 from dualar import _core, _route_ggml_log
 from dualar.audio import Audio
 from dualar.codec import Codec
-from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard, whole_number
+from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard
 from dualar.generate import Frame, FrameLoop, Generation, generate
+from dualar.parts import ForkGuard, load_parts, no_codec, number, open_runtime, open_s2
 from dualar.prompt import build_prompt
 from dualar.stream import DEFAULT_MAX_AHEAD, SpeechStream
 from dualar.tokenizer import METADATA_KEY, Tokenizer
 
 FastAR = Literal["cached", "recompute"]
 KvType = Literal["auto", "f32", "f16"]
-
-_CODEC_PREFIX = "c."  # of the codec's tensors; all others belong to the Slow-AR and the Fast-AR
 
 _route_ggml_log(_core)  # for where another module imported the core first
 
@@ -59,28 +58,6 @@ def load(
     )
 
 
-def load_codec(path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Codec:
-    """What `Codec.load` does; here because it shares the opening of files and devices."""
-    file = open_file(path)
-    if not _has_codec(file):
-        raise _core.ModelError(_no_codec(file.path))
-    runtime = open_runtime(device=device, threads=threads)
-    return Codec(_core.Codec(file, runtime), check=_ForkGuard(file.path))
-
-
-def open_file(path: str | os.PathLike[str]) -> _core.ModelFile:
-    """The GGUF file at `path`; ValueError for what is no path, ModelError for what is no GGUF."""
-    name = os.fspath(path)
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"[load] expected a path, got {name!r}")
-    return _core.ModelFile(name)
-
-
-def open_runtime(*, device: str, threads: int | None) -> _core.Runtime:
-    """A device and its threads; ValueError for a number of threads that is none, BackendError for the device."""
-    return _core.Runtime(device=device, threads=_number("threads", threads, 1))
-
-
 class Engine:
     """One model file on one device. Made by `load`.
 
@@ -102,11 +79,11 @@ class Engine:
         """As `load`, which is the way to make one."""
         _one_of("fast_ar", fast_ar, get_args(FastAR))
         _one_of("kv_type", kv_type, get_args(KvType))
-        im_end_id = _number("im_end_id", im_end_id, 0)
-        file = open_file(path)
+        im_end_id = number("im_end_id", im_end_id, 0)
+        file = open_s2(path)
         self._fast_ar = fast_ar
         self._kv_type = kv_type
-        self._fork_guard = _ForkGuard(file.path)
+        self._fork_guard = ForkGuard(file.path)
         self._closed = False
         self._path = file.path
         self._runtime: _core.Runtime | None = open_runtime(device=device, threads=threads)
@@ -118,32 +95,11 @@ class Engine:
             self._tokenizer = Tokenizer.find_or_none(
                 file.path, metadata_value=file.get(METADATA_KEY), explicit=tokenizer
             )
-        self._model: _core.DualAR | None = None
+        self._model: _core.DualAR | None
         self._codec: Codec | None = None
-        self._no_model = ""
-        if im_end_id is None and self._tokenizer is not None:
-            im_end_id = self._tokenizer.im_end_id
-        if not _has_model(file):
-            self._no_model = (
-                f"[load] expected a speech model in {file.path}, found codec tensors alone: "
-                "codes can be decoded with this file, not made"
-            )
-        elif im_end_id is None:
-            self._no_model = (
-                f"[load] expected a tokenizer in {file.path}, or tokenizer.json beside it or in its parent folder; "
-                "found none: pass tokenizer=, or im_end_id= to run the model on prompts of your own"
-            )
-        else:
-            self._model = _core.DualAR(file, self._runtime, im_end_id=im_end_id)
-            self._model.load()
-            if self._tokenizer is not None:
-                self._tokenizer.check_model(
-                    vocab_size=self._model.vocab_size,
-                    semantic_begin_id=self._model.semantic_begin_id,
-                    semantic_end_id=self._model.semantic_end_id,
-                )
-        if _has_codec(file):
-            self._codec = Codec(_core.Codec(file, self._runtime), check=self._check)
+        self._model, codec, self._no_model = load_parts(file, self._runtime, self._tokenizer, im_end_id)
+        if codec is not None:
+            self._codec = Codec(codec, check=self._check)
 
     @property
     def path(self) -> str:
@@ -175,7 +131,7 @@ class Engine:
         codec = self._codec
         self._check()
         if codec is None:
-            raise _core.ModelError(_no_codec(self._path))
+            raise _core.ModelError(no_codec(self._path))
         return codec
 
     @property
@@ -353,21 +309,6 @@ class Engine:
         self._fork_guard()
 
 
-class _ForkGuard:
-    """Called before each use: a forked child has the model's memory but none of its threads, and would hang."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._pid = os.getpid()
-
-    def __call__(self) -> None:
-        if os.getpid() != self._pid:
-            raise _core.BackendError(
-                f"[engine] expected the process that loaded {self._path} (pid {self._pid}), got its fork (pid "
-                f"{os.getpid()}): load the model in the child, or start it with the method 'spawn'"
-            )
-
-
 def _prompt(text: str, model: _core.DualAR, tokenizer: Tokenizer) -> npt.NDArray[np.int32]:
     return build_prompt(
         text,
@@ -378,24 +319,6 @@ def _prompt(text: str, model: _core.DualAR, tokenizer: Tokenizer) -> npt.NDArray
     )
 
 
-def _has_codec(file: _core.ModelFile) -> bool:
-    return any(name.startswith(_CODEC_PREFIX) for name, _, _ in file.tensors())
-
-
-def _has_model(file: _core.ModelFile) -> bool:
-    # A file with no tensor at all goes to the core, which says what is missing.
-    names = [name for name, _, _ in file.tensors()]
-    return not names or any(not name.startswith(_CODEC_PREFIX) for name in names)
-
-
-def _no_codec(path: str) -> str:
-    return f"[load] expected codec tensors ({_CODEC_PREFIX}*) in {path}, found none: codes can be made, not decoded"
-
-
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"[load] expected {name} one of {', '.join(map(repr, allowed))}, got {value!r}")
-
-
-def _number(name: str, value: int | None, low: int) -> int | None:
-    return None if value is None else whole_number(f"load.{name}", value, low)

@@ -200,6 +200,8 @@ class Tokenizer:
     @classmethod
     def _read(cls, path: Path) -> Tokenizer:
         try:
+            if path.exists() and not path.is_file():  # a pipe would make us wait
+                raise OSError("not a file")
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise _model_error(f"[tokenizer] expected a readable file at {path}, got {error}") from error

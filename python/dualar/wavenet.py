@@ -54,7 +54,7 @@ class WaveNet:
         Errors: ModelError for a file that cannot be read, is of another architecture, or lacks a key or tensor (all of
         those are listed); ValueError for a number of threads that is none.
         """
-        from dualar.engine import open_file, open_runtime
+        from dualar.parts import open_file, open_runtime
 
         file = open_file(path)
         return cls(_core.WaveNet(file, open_runtime(device="cpu", threads=threads)))

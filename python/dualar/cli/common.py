@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -25,10 +27,24 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 def check_model_path(path: Path) -> Path:
     """The path of an existing file, or a usage error."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise typer.BadParameter(f"{path} does not exist. Give a GGUF file.") from None
+    except OSError as error:  # a name too long, a folder that may not be entered
+        raise typer.BadParameter(f"{path} cannot be read: {error.strerror or error}.") from error
     if path.is_dir():
         raise typer.BadParameter(f"{path} is a folder, not a GGUF file.")
-    if not path.exists():
-        raise typer.BadParameter(f"{path} does not exist. Give a GGUF file.")
+    return path
+
+
+def check_tokenizer_path(path: Path | None) -> Path | None:
+    """The path of an existing file or folder, or a usage error."""
+    try:
+        if path is not None:
+            path.stat()
+    except OSError as error:
+        raise typer.BadParameter(f"{path} cannot be read: {error.strerror or error}.") from error
     return path
 
 
@@ -37,6 +53,10 @@ ModelOption = Annotated[
     typer.Option(
         "--model", "-m", envvar="DUALAR_MODEL", callback=check_model_path, metavar="FILE", help="The model's GGUF file."
     ),
+]
+ModelArgument = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", envvar="DUALAR_MODEL", callback=check_model_path, help="The model's GGUF file."),
 ]
 DeviceOption = Annotated[
     str, typer.Option("--device", metavar="NAME", help="Where to compute: a name that `dualar devices` lists.")
@@ -144,6 +164,8 @@ def read_array(path: Path) -> npt.NDArray[Any]:
         loaded = np.load(path, allow_pickle=False)
     except OSError as error:
         raise typer.BadParameter(f"cannot read {path}: {error.strerror or error}") from error
+    except MemoryError as error:  # a header may promise anything
+        raise typer.BadParameter(f"expected a .npy array that fits into memory in {path}: {error}") from error
     except (ValueError, EOFError) as error:  # not .npy, cut short, or holding pickled objects
         raise typer.BadParameter(f"expected a .npy array in {path}: {error}") from error
     if not isinstance(loaded, np.ndarray):  # an .npz archive
@@ -187,6 +209,39 @@ def write_codes(path: Path, codes: npt.NDArray[np.int32]) -> None:
     buffer = io.BytesIO()
     np.save(buffer, codes, allow_pickle=False)
     write_file(path, buffer.getvalue())
+
+
+def as_utf8(argument: str) -> str:
+    """An argument as UTF-8, where a locale made Python read it as something else; else as it is."""
+    try:
+        return argument if argument.isascii() else os.fsencode(argument).decode("utf-8")
+    except UnicodeError:  # the tokenizer says what is wrong with it
+        return argument
+
+
+class Interruption:
+    """While entered, a first Ctrl-C is noted in `happened`, for the work to end well; a second one ends it at once."""
+
+    def __init__(self, *, noted: bool) -> None:
+        """noted: False leaves Ctrl-C as it is."""
+        self.happened = False
+        self._noted = noted
+        self._before: Any = None
+
+    def __enter__(self) -> Interruption:
+        if self._noted:
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._noted:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, *_: object) -> None:
+        if self.happened:
+            raise KeyboardInterrupt
+        self.happened = True
+        note("interrupted: finishing what there is; once more ends at once")
 
 
 class SpeechProgress:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import ceil, prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dualar.cli import common
+from dualar.convert import names
 
 if TYPE_CHECKING:
     from dualar._core import ModelFile
@@ -25,12 +25,7 @@ _PARTS = {"Slow-AR": "", "Fast-AR": "fast_", "Codec": "c."}
 
 @app.command()
 def info(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL", envvar="DUALAR_MODEL", callback=common.check_model_path, help="The model's GGUF file."
-        ),
-    ],
+    model: common.ModelArgument,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="X", min=0.1, max=3600.0, help="Tell the memory for this much speech.")
     ] = 30.0,
@@ -42,15 +37,17 @@ def info(
     Parts, sizes, types, tokenizer and the memory needed. Exit code 1 where the file cannot be used.
     """
     with common.reporting(quiet=quiet, verbose=verbose):
-        from dualar.engine import load, open_file
+        from dualar.engine import load
+        from dualar.parts import open_file
 
         file = open_file(model)
         _line("File", f"{file.path} ({common.amount(file.nbytes)})")
-        _line("Architecture", file.architecture or "not named")
+        _line("Architecture", _word(file.get(names.ARCHITECTURE_KEY)) or "not named")
         for title, geometry in _geometry(file):
             _line(title, geometry)
         for title, types in _types(file):
             _line(f"{title} types", types)
+        _line("Tokenizer", _tokenizer(file))
         with load(model) as engine:  # its errors list every tensor that is missing or misshapen
             _loaded(file, engine, seconds, verbose)
 
@@ -59,40 +56,82 @@ def _line(title: str, text: str) -> None:
     typer.echo(f"{title:<16}{text}")
 
 
+def _word(value: object) -> str:
+    """A metadata value for a line: cut where it is long, nothing unprintable. The file may be wrong."""
+    text = str(value) if value is not None else ""
+    text = text if text.isprintable() else ascii(text)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+_GEOMETRY: list[tuple[str, dict[str, str]]] = [
+    (
+        "Slow-AR",
+        {
+            names.BLOCK_COUNT: "{} layers",
+            names.EMBEDDING_LENGTH: "width {}",
+            names.HEAD_COUNT: "{} heads",
+            names.HEAD_COUNT_KV: "{} key/value heads",
+            names.KEY_LENGTH: "of {}",
+            names.FEED_FORWARD_LENGTH: "feed-forward {}",
+            names.VOCAB_SIZE: "vocabulary {}",
+            names.CONTEXT_LENGTH: "context {}",
+        },
+    ),
+    (
+        "Fast-AR",
+        {
+            names.FAST_BLOCK_COUNT: "{} layers",
+            names.FAST_EMBEDDING_LENGTH: "width {}",
+            names.FAST_HEAD_COUNT: "{} heads",
+            names.FAST_HEAD_COUNT_KV: "{} key/value heads",
+            names.FAST_HEAD_DIM: "of {}",
+            names.FAST_FEED_FORWARD_LENGTH: "feed-forward {}",
+        },
+    ),
+    (
+        "Codebooks",
+        {
+            names.NUM_CODEBOOKS: "{}",
+            names.CODEBOOK_SIZE: "of {} entries",
+            names.SEMANTIC_BEGIN_ID: "tokens {}",
+            names.SEMANTIC_END_ID: "to {}",
+        },
+    ),
+    (
+        "Codec",
+        {
+            names.SAMPLE_RATE: "{} Hz",
+            names.HOP_LENGTH: "{} samples a step",
+            names.DOWNSAMPLE_FACTOR: "steps {} a frame",
+            names.LATENT_DIM: "width {}",
+            names.ENCODER_RATES: "encoder rates {}",
+            names.DECODER_RATES: "decoder rates {}",
+            names.RVQ_TRANSFORMER + names.WINDOW_SIZE: "window {}",
+        },
+    ),
+]
+
+
 def _geometry(file: ModelFile) -> list[tuple[str, str]]:
     """What the metadata says of each part; only what is there, since the file may be wrong."""
+    lines = []
+    for title, keys in _GEOMETRY:
+        values = ((words, file.get(key)) for key, words in keys.items())
+        text = ", ".join(words.format(_word(value)) for words, value in values if value is not None)
+        if text:
+            lines.append((title, text))
+    return lines
 
-    def described(prefix: str, **names: str) -> str:
-        values = ((words, file.get(prefix + key)) for key, words in names.items())
-        return ", ".join(words.format(value) for words, value in values if value is not None)
 
-    lines = [
-        (
-            "Slow-AR",
-            described(
-                "fish-speech.",
-                block_count="{} layers",
-                embedding_length="width {}",
-                **{"attention.head_count": "{} heads", "attention.head_count_kv": "{} key/value heads"},
-                feed_forward_length="feed-forward {}",
-                vocab_size="vocabulary {}",
-                context_length="context {}",
-            ),
-        ),
-        (
-            "Fast-AR",
-            described(
-                "fish_speech.",
-                fast_block_count="{} layers",
-                fast_embedding_length="width {}",
-                fast_head_count="{} heads",
-                fast_head_count_kv="{} key/value heads",
-                fast_feed_forward_length="feed-forward {}",
-            ),
-        ),
-        ("Codebooks", described("fish_speech.", num_codebooks="{}", codebook_size="of {} entries")),
-    ]
-    return [(title, text) for title, text in lines if text]
+def _tokenizer(file: ModelFile) -> str:
+    from dualar import ModelError
+    from dualar.tokenizer import METADATA_KEY, Tokenizer
+
+    try:
+        found = Tokenizer.find_or_none(file.path, metadata_value=file.get(METADATA_KEY))
+    except ModelError as error:
+        return f"cannot be used: {_word(error)}"
+    return "not found" if found is None else f"{found.source}, {found.vocab_size} tokens"
 
 
 def _types(file: ModelFile) -> list[tuple[str, str]]:
@@ -125,11 +164,7 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
     rate = 0.0
     if codec is not None:
         rate = codec.sample_rate / codec.samples_per_frame
-        _line("Codec", f"{codec.sample_rate} Hz, {codec.samples_per_frame} samples a frame, {rate:.2f} frames a second")
-    try:
-        _line("Tokenizer", engine.tokenizer.source)
-    except ModelError:  # without one the model cannot be used either: that complaint is in `problems`
-        _line("Tokenizer", "not found")
+        _line("Frames", f"{rate:.2f} a second, of {codec.samples_per_frame} samples")
     if model is not None:
         frames = ceil(seconds * rate) if rate else model.context_length
         positions = min(frames, model.context_length)

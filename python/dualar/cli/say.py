@@ -15,7 +15,7 @@ from dualar.config import DEFAULT_MAX_NEW_TOKENS, FAMILIES, SamplingConfig
 
 if TYPE_CHECKING:
     from dualar.audio import Audio
-    from dualar.generate import Generation
+    from dualar.generate import Frame, Generation
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -188,6 +188,7 @@ def say(
         Path | None,
         typer.Option(
             "--tokenizer",
+            callback=common.check_tokenizer_path,
             metavar="FILE",
             help="A tokenizer.json to read the text with.",
             show_default="in the model's file, beside it, or in its parent folder",
@@ -204,6 +205,10 @@ def say(
             show_default="the tokenizer's <|im_end|>",
         ),
     ] = None,
+    keep_partial: Annotated[
+        bool,
+        typer.Option("--keep-partial", help="On Ctrl-C, keep what was said so far, as a whole but shorter WAV file."),
+    ] = False,
     force: common.ForceOption = False,
     quiet: common.QuietOption = False,
     verbose: common.VerboseOption = 0,
@@ -242,19 +247,29 @@ def say(
                 "min_tokens_before_end": min_tokens_before_end,
             }
             made: Audio | Generation
-            with common.SpeechProgress(
-                quiet=quiet,
-                frames_per_second=rate,
-                expected_frames=max(int(expected), min_tokens_before_end),
-                max_frames=DEFAULT_MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
-            ) as progress:
+            with (
+                common.SpeechProgress(
+                    quiet=quiet,
+                    frames_per_second=rate,
+                    expected_frames=max(int(expected), min_tokens_before_end),
+                    max_frames=DEFAULT_MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
+                ) as progress,
+                common.Interruption(noted=keep_partial and not streamed) as interruption,
+            ):
+
+                def on_frame(frame: Frame) -> bool:
+                    progress.on_frame(frame)
+                    return not interruption.happened
+
                 if streamed:
                     raw = output == streaming.STDOUT and stdout_format != "wav"
                     with engine.stream(words, frames_per_chunk=cadence, **request) as chunks:
                         streaming.write_chunks(chunks, output, subtype=subtype, raw=raw, on_frame=progress.on_frame)
                     made = chunks.result
                 else:
-                    made = engine.synthesize(words, on_frame=progress.on_frame, on_decode=progress.on_decode, **request)
+                    made = engine.synthesize(words, on_frame=on_frame, on_decode=progress.on_decode, **request)
+        if made.codes.shape[1] == 0 and interruption.happened:
+            raise KeyboardInterrupt  # nothing was said
         if made.codes.shape[1] == 0:
             common.fail(
                 f"the model ended before its first frame (seed {made.seed}); nothing was written. "
@@ -270,6 +285,8 @@ def say(
             seconds = made.duration
         if not quiet:
             _report(made, output, seconds)
+        if interruption.happened:
+            raise typer.Exit(common.INTERRUPTED)
 
 
 def _read_text(text: str | None, file: Path | None) -> str:
@@ -281,7 +298,7 @@ def _read_text(text: str | None, file: Path | None) -> str:
         )
     if file is None and text != "-":
         assert text is not None
-        return text
+        return common.as_utf8(text)
     try:
         data = sys.stdin.buffer.read() if file is None else file.read_bytes()
     except OSError as error:
@@ -321,7 +338,9 @@ def _report(made: Audio | Generation, output: Path, seconds: float) -> None:
         f"{'standard output' if output == streaming.STDOUT else output}: {seconds:.2f} s of speech, {frames} frames, "
         f"seed {made.seed}, real-time factor {made.timings.real_time_factor or 0.0:.2f}{first}"
     )
-    if made.finish_reason == "length":
+    if made.finish_reason == "cancelled":
+        common.note(f"warning: interrupted after {frames} frames; it is cut short.")
+    elif made.finish_reason == "length":
         common.note(f"warning: stopped at {frames} frames, the most allowed (--max-new-tokens); it may be cut short.")
     elif made.finish_reason == "stalled":
         common.note("warning: stopped because the model ran on without end; another --seed may do better.")

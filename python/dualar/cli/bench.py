@@ -1,0 +1,201 @@
+"""`dualar bench`: how fast a model runs here, beside what the machine itself can do.
+
+Owns what is measured and how it is printed. Parts and machine are timed in turns, so that what disturbs the machine
+for a while disturbs all of them; medians are told.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dualar.cli import common
+from dualar.convert import names
+
+if TYPE_CHECKING:
+    from dualar import _core
+    from dualar.engine import Engine
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+_READ_BYTES = 256 << 20  # larger than any cache
+_GEMM_SIZE = 1024
+_MIN_ROUNDS = 3
+_POSITIONS = 128  # in the cache while a Slow-AR step is timed
+
+
+@app.command()
+def bench(
+    model: common.ModelArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in place of a table.")] = False,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="X", min=0.1, max=3600.0, help="Measure for about so long.")
+    ] = 10.0,
+    device: common.DeviceOption = "cpu",
+    threads: common.ThreadsOption = None,
+    quiet: common.QuietOption = False,
+    verbose: common.VerboseOption = 0,
+) -> None:
+    """Measure a model's speed on this machine.
+
+    Milliseconds a frame of each part, alone, and the real-time factor of all: under 1 is faster than speech. Beside
+    them what the machine gives: the Slow-AR and Fast-AR wait for memory reads, the codec for matrix products.
+    """
+    with common.reporting(quiet=quiet, verbose=verbose):
+        from dualar.engine import load
+        from dualar.parts import open_file
+
+        end = _some_end(open_file(model))
+        with load(model, device=device, threads=threads, im_end_id=end) as engine:
+            if not quiet:
+                common.note(f"measuring for about {seconds:g} s with {engine.threads} threads on {engine.device}")
+            found = _report(engine, *_measure(engine, seconds))
+        typer.echo(json.dumps(found, indent=2) if as_json else _table(found))
+
+
+def _some_end(file: _core.ModelFile) -> int | None:
+    """A token that may end speech, since speed needs no tokenizer: one that is not semantic. None for the loader."""
+    begin, end = file.get(names.SEMANTIC_BEGIN_ID), file.get(names.SEMANTIC_END_ID)
+    if type(begin) is int and type(end) is int:
+        return begin - 1 if begin > 0 else end + 1
+    return None
+
+
+def _measure(engine: Engine, seconds: float) -> tuple[dict[str, float], int]:
+    """Median seconds of each part and probe, and how often each was timed."""
+    runs: dict[str, Callable[[], object]] = {
+        "read": _read_probe(engine.threads),
+        "gemm": _gemm_probe(),
+        **_model_parts(engine),
+        **_codec_parts(engine),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()  # graphs are built, pages are read
+    until, rounds = time.perf_counter() + seconds, 0
+    while rounds < _MIN_ROUNDS or time.perf_counter() < until:
+        for name, run in runs.items():
+            run()  # what the others left in the caches is not this part's affair
+            began = time.perf_counter()
+            run()
+            taken[name].append(time.perf_counter() - began)
+        rounds += 1
+    return {name: statistics.median(values) for name, values in taken.items()}, rounds
+
+
+def _read_probe(threads: int) -> Callable[[], object]:
+    """Reads _READ_BYTES once, each thread a part: a reduction that does nothing but load."""
+    import numpy as np
+
+    parts = np.array_split(np.ones(_READ_BYTES // 8, np.int64), threads)
+    pool = ThreadPoolExecutor(threads)
+    return lambda: list(pool.map(np.bitwise_or.reduce, parts))
+
+
+def _gemm_probe() -> Callable[[], object]:
+    """numpy's float32 matrix product, on the threads that its library takes."""
+    import numpy as np
+
+    a, b = np.random.default_rng(0).standard_normal((2, _GEMM_SIZE, _GEMM_SIZE), np.float32)
+    return lambda: a @ b
+
+
+def _model_parts(engine: Engine) -> dict[str, Callable[[], object]]:
+    import numpy as np
+
+    from dualar import ModelError
+
+    try:
+        model = engine.model
+    except ModelError:  # codec tensors alone
+        return {}
+    positions = min(_POSITIONS, model.context_length - 1)
+    if positions < 1:
+        raise ValueError(f"[bench] expected a context of at least 2 positions, got {model.context_length}")
+    prompt = np.zeros((1 + model.num_codebooks, positions), np.int32)
+    session = model.session(max_positions=positions + 1)
+    column = prompt[:, 0].copy()
+    column[0] = model.semantic_begin_id
+    session.prefill(prompt)
+    hidden = np.zeros(model.hidden_size, np.float32)
+
+    def slow() -> None:
+        session.step(column)
+        session.truncate(positions)
+
+    def fast() -> None:
+        session.fast_begin(hidden, 0)
+        for _ in range(model.num_codebooks - 2):
+            session.fast_step(0)
+
+    runs: dict[str, Callable[[], object]] = {"slow_ar": slow}
+    if model.has_fast_ar and model.num_codebooks > 1:
+        runs["fast_ar"] = fast
+    return runs
+
+
+def _codec_parts(engine: Engine) -> dict[str, Callable[[], object]]:
+    import numpy as np
+
+    from dualar import ModelError
+
+    try:
+        codec = engine.codec
+    except ModelError:
+        return {}
+    frames = np.zeros((codec.num_codebooks, 8), np.int32)
+    return {"codec": lambda: codec.decode(frames)}
+
+
+def _report(engine: Engine, taken: dict[str, float], rounds: int) -> dict[str, Any]:
+    """What is printed, by the names of the JSON object; None for what the file lacks."""
+    from dualar._version import __version__
+
+    ms: dict[str, float | None] = {name: None for name in ("slow_ar", "fast_ar", "codec")}
+    for name in ms:
+        if name in taken:
+            ms[name] = taken[name] * 1e3 / (8 if name == "codec" else 1)
+    known = [value for value in ms.values() if value is not None]
+    frame = None
+    if ms["codec"] is not None:
+        frame = 1e3 * engine.codec.samples_per_frame / engine.codec.sample_rate
+    whole = frame is not None and ms["slow_ar"] is not None
+    return {
+        "model": engine.path,
+        "version": __version__,
+        "device": engine.device,
+        "threads": engine.threads,
+        "rounds": rounds,
+        "slow_ar_ms_per_frame": ms["slow_ar"],
+        "fast_ar_ms_per_frame": ms["fast_ar"],
+        "codec_ms_per_frame": ms["codec"],
+        "ms_per_frame": sum(known),
+        "frame_ms": frame,
+        "real_time_factor": sum(known) / frame if whole and frame else None,
+        "memory_read_gb_per_s": _READ_BYTES / taken["read"] / 1e9,
+        "gemm_gflop_per_s": 2 * _GEMM_SIZE**3 / taken["gemm"] / 1e9,
+    }
+
+
+def _table(found: dict[str, Any]) -> str:
+    def line(title: str, value: float | None, unit: str) -> str:
+        return f"{title:<18}" + (f"{value:>10.2f} {unit}" if value is not None else f"{'-':>10} not in this file")
+
+    frame = found["frame_ms"]
+    sounds = f"a frame, which sounds for {frame:.2f} ms" if frame else "a frame"
+    lines = [
+        line("Slow-AR", found["slow_ar_ms_per_frame"], "ms a frame"),
+        line("Fast-AR", found["fast_ar_ms_per_frame"], "ms a frame"),
+        line("Codec", found["codec_ms_per_frame"], "ms a frame, eight at once"),
+        line("Together", found["ms_per_frame"], f"ms {sounds}"),
+        line("Real-time factor", found["real_time_factor"], "(under 1 is faster than speech)"),
+        line("Memory read", found["memory_read_gb_per_s"], "GB/s"),
+        line("Matrix product", found["gemm_gflop_per_s"], "GFLOP/s (numpy, float32)"),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,140 @@
+"""What a model file holds: opening it, the parts that are there, and what to say of those that are not.
+
+Owns the checks that concern more than one part of a file, and that one error tells all that is wrong with it. Leaves
+each part's own tensors to the compiled core, and using them to `engine.py`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dualar import _core
+from dualar.codec import Codec
+from dualar.config import whole_number
+from dualar.convert.names import ARCHITECTURE, ARCHITECTURE_KEY
+from dualar.tokenizer import Tokenizer
+
+_CODEC_PREFIX = "c."  # of the codec's tensors; all others belong to the Slow-AR and the Fast-AR
+
+
+def open_file(path: str | os.PathLike[str]) -> _core.ModelFile:
+    """The GGUF file at `path`; ValueError for what is no path, ModelError for what is no GGUF."""
+    name = os.fspath(path)
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise ValueError(f"[load] expected a path, got {name!r}")
+    try:
+        return _core.ModelFile(os.fsencode(name))
+    except UnicodeEncodeError:
+        raise ValueError(f"[load] expected a path that this system can name, got {name!r}") from None
+
+
+def open_s2(path: str | os.PathLike[str]) -> _core.ModelFile:
+    """`open_file`, and ModelError for a file of another architecture."""
+    file = open_file(path)
+    if file.architecture != ARCHITECTURE:
+        raise _core.ModelError(
+            f"[{ARCHITECTURE_KEY}] expected {ARCHITECTURE!r} in {file.path}, got {file.architecture[:64]!r}"
+        )
+    return file
+
+
+def open_runtime(*, device: str, threads: int | None) -> _core.Runtime:
+    """A device and its threads; ValueError for a number of threads that is none, BackendError for the device."""
+    if not isinstance(device, str) or not device.isascii():  # no device has such a name
+        raise ValueError(f"[load] expected device a name that dualar.devices() lists, got {device!r}")
+    return _core.Runtime(device=device, threads=number("threads", threads, 1))
+
+
+def load_codec(path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Codec:
+    """What `Codec.load` does; here because it shares the opening of files and devices."""
+    file = open_s2(path)
+    if not _has_codec(file):
+        raise _core.ModelError(no_codec(file.path))
+    runtime = open_runtime(device=device, threads=threads)
+    return Codec(_core.Codec(file, runtime), check=ForkGuard(file.path))
+
+
+def load_parts(
+    file: _core.ModelFile, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
+) -> tuple[_core.DualAR | None, _core.Codec | None, str]:
+    """The transformers, the codec, and why the former are None. One ModelError for all that is wrong with both."""
+    problems: list[str] = []
+    model: _core.DualAR | None = None
+    codec: _core.Codec | None = None
+    no_model, end = "", im_end_id
+    if end is None and tokenizer is not None:
+        end = tokenizer.im_end_id
+    if not _has_model(file):
+        no_model = (
+            f"[load] expected a speech model in {file.path}, found codec tensors alone: "
+            "codes can be decoded with this file, not made"
+        )
+    elif end is None:
+        no_model = (
+            f"[load] expected a tokenizer in {file.path}, or tokenizer.json beside it or in its parent folder; "
+            "found none: pass tokenizer=, or im_end_id= to run the model on prompts of your own"
+        )
+    else:
+        try:
+            model = _core.DualAR(file, runtime, im_end_id=end)
+        except _core.ModelError as error:
+            problems.append(str(error))
+        except ValueError as error:
+            if im_end_id is not None:
+                raise
+            problems.append(f"{error}, the tokenizer's <|im_end|>")
+        if model is not None and tokenizer is not None:
+            tokenizer.check_model(
+                vocab_size=model.vocab_size,
+                semantic_begin_id=model.semantic_begin_id,
+                semantic_end_id=model.semantic_end_id,
+            )
+    if _has_codec(file):
+        try:
+            codec = _core.Codec(file, runtime)
+        except _core.ModelError as error:
+            problems.append(str(error))
+    if problems:
+        raise _core.ModelError("\n".join(problems))
+    if model is not None and codec is not None and model.num_codebooks != codec.num_codebooks:
+        raise _core.ModelError(
+            f"[load] expected a codec of {model.num_codebooks} codebooks, as the model has, got {codec.num_codebooks}"
+        )
+    if model is not None:
+        model.load()
+    return model, codec, no_model
+
+
+def no_codec(path: str) -> str:
+    """What to say where a file has no codec."""
+    return f"[load] expected codec tensors ({_CODEC_PREFIX}*) in {path}, found none: codes can be made, not decoded"
+
+
+def number(name: str, value: int | None, low: int) -> int | None:
+    """An option of `load` as a plain int, None where it was not given; ValueError where it is out of range."""
+    return None if value is None else whole_number(f"load.{name}", value, low)
+
+
+def _has_codec(file: _core.ModelFile) -> bool:
+    return any(name.startswith(_CODEC_PREFIX) for name, _, _ in file.tensors())
+
+
+def _has_model(file: _core.ModelFile) -> bool:
+    # A file with no tensor at all goes to the core, which says what is missing.
+    names = [name for name, _, _ in file.tensors()]
+    return not names or any(not name.startswith(_CODEC_PREFIX) for name in names)
+
+
+class ForkGuard:
+    """Called before each use: a forked child has the model's memory but none of its threads, and would hang."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._pid = os.getpid()
+
+    def __call__(self) -> None:
+        if os.getpid() != self._pid:
+            raise _core.BackendError(
+                f"[engine] expected the process that loaded {self._path} (pid {self._pid}), got its fork (pid "
+                f"{os.getpid()}): load the model in the child, or start it with the method 'spawn'"
+            )
