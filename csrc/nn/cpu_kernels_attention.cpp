@@ -3,7 +3,7 @@
 // softmax", 2018). A key or value is read once for all the queries that share it.
 #include "nn/cpu_vectors.h"
 
-namespace dualar::nn::DUALAR_JOIN(attention_, DUALAR_FORM) {
+namespace dualar::nn::DUALAR_ATTENTION {
 
 // For the table of kernels in cpu_kernels_form.cpp.
 void step(const AttentionStep& step, int ith, int nth);
@@ -173,4 +173,4 @@ void step(const AttentionStep& s, int ith, int nth) {
         run<float>(s, ith, nth);
 }
 
-}  // namespace dualar::nn::DUALAR_JOIN(attention_,DUALAR_FORM)
+}  // namespace dualar::nn::DUALAR_ATTENTION

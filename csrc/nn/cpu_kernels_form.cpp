@@ -7,15 +7,15 @@ namespace dualar::nn {
 extern const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM);
 
 // cpu_kernels_quantized.cpp, compiled beside this file.
-namespace DUALAR_JOIN(quantized_, DUALAR_FORM) {
+namespace DUALAR_QUANTIZED {
 void quantize(const float* x, int64_t depth, void* out);
 size_t panel_bytes(Quantized type, int64_t depth);
 void pack(Quantized type, const void* rows, size_t row_bytes, int64_t count, int64_t depth, void* panel);
 void product(Quantized type, const QuantizedProduct& product, int ith, int nth);
-}  // namespace DUALAR_JOIN(quantized_,DUALAR_FORM)
+}  // namespace DUALAR_QUANTIZED
 
 // cpu_kernels_attention.cpp, likewise.
-namespace DUALAR_JOIN(attention_, DUALAR_FORM) {
+namespace DUALAR_ATTENTION {
 void step(const AttentionStep& step, int ith, int nth);
 }
 
@@ -287,13 +287,13 @@ void exponential(float* x, int64_t n) {
 
 }  // namespace
 
-namespace quantized = DUALAR_JOIN(quantized_, DUALAR_FORM);
+namespace quantized = DUALAR_QUANTIZED;
 
 // clang-format off
 const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {
     DUALAR_TEXT(DUALAR_FORM), kWidth, product, snake, gate, exponential,
     kLanes, quantized::quantize, quantized::panel_bytes, quantized::pack, quantized::product,
-    DUALAR_JOIN(attention_, DUALAR_FORM)::step};
+    DUALAR_ATTENTION::step};
 // clang-format on
 
 }  // namespace dualar::nn

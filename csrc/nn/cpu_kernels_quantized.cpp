@@ -3,7 +3,7 @@
 // the values, four of a row (as one lane's 32 bits) after the other.
 #include "nn/cpu_vectors.h"
 
-namespace dualar::nn::DUALAR_JOIN(quantized_, DUALAR_FORM) {
+namespace dualar::nn::DUALAR_QUANTIZED {
 
 // For the table of kernels in cpu_kernels_form.cpp.
 void quantize(const float* x, int64_t depth, void* out);
@@ -299,4 +299,4 @@ void pack(Quantized type, const void* rows, size_t row_bytes, int64_t count, int
         }
 }
 
-}  // namespace dualar::nn::DUALAR_JOIN(quantized_,DUALAR_FORM)
+}  // namespace dualar::nn::DUALAR_QUANTIZED

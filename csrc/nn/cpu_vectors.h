@@ -23,6 +23,10 @@
 #define DUALAR_TEXT_(a) #a
 #define DUALAR_TEXT(a) DUALAR_TEXT_(a)
 
+// The namespaces of a form's other files.
+#define DUALAR_QUANTIZED DUALAR_JOIN(quantized_, DUALAR_FORM)
+#define DUALAR_ATTENTION DUALAR_JOIN(attention_, DUALAR_FORM)
+
 namespace dualar::nn {
 
 namespace {
