@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from dualar.prompt import build_prompt
     from dualar.stream import AudioChunk, SpeechStream
     from dualar.tokenizer import Tokenizer
+    from dualar.voice_store import VoiceStore
+    from dualar.voices import Voice
     from dualar.wavenet import WaveNet, WaveNetState
 
 # Public name -> the module that has it. A name that is a module itself stands with "".
@@ -58,6 +60,8 @@ _HOMES = {
     "StepOutput": "_core",
     "Timings": "generate",
     "Tokenizer": "tokenizer",
+    "Voice": "voices",
+    "VoiceStore": "voice_store",
     "WaveNet": "wavenet",
     "WaveNetState": "wavenet",
     "build_prompt": "prompt",
@@ -87,6 +91,8 @@ __all__ = [
     "StepOutput",
     "Timings",
     "Tokenizer",
+    "Voice",
+    "VoiceStore",
     "WaveNet",
     "WaveNetState",
     "__version__",

@@ -28,10 +28,13 @@ _STREAM_FRAMES = 8
 class Codec:
     """The neural codec of a model file. `Engine.codec` has one; `Codec.load` opens a file for its codec alone."""
 
-    def __init__(self, core: _core.Codec, *, check: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, core: _core.Codec, *, check: Callable[[], None] | None = None, fingerprint: str | None = None
+    ) -> None:
         """core: the compiled codec. check: called before each use; raises where the owner was closed."""
         self._core = core
         self._check = check
+        self._fingerprint = fingerprint
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Codec:
@@ -59,6 +62,11 @@ class Codec:
     def codebook_sizes(self) -> list[int]:
         """Entries of each codebook [num_codebooks]."""
         return list(self._core.codebook_sizes)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Which codec this is: files with one fingerprint give their codes one meaning, in F32 and F16 alike."""
+        return self._fingerprint
 
     @property
     def unused_tensors(self) -> list[str]:

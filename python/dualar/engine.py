@@ -1,7 +1,8 @@
 """A loaded model file, from text to sound.
 
 Owns `load` and `Engine`: its lifetime, and the way from text over codes to samples. Leaves what a file holds and lacks
-to `parts.py`, the loop to `generate.py`, the prompt to `prompt.py`, samples to `codec.py` and `audio.py`.
+to `parts.py`, the loop to `generate.py`, the prompt to `prompt.py`, samples to `codec.py` and `audio.py`, voices to
+`voices.py`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from dualar.audio import Audio
 from dualar.codec import Codec
 from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard
 from dualar.generate import Frame, FrameLoop, Generation, generate
-from dualar.parts import ForkGuard, load_parts, no_codec, number, open_runtime, open_s2
+from dualar.parts import ForkGuard, load_parts, make_codec, no_codec, number, open_runtime, open_s2
 from dualar.prompt import build_prompt
 from dualar.stream import DEFAULT_MAX_AHEAD, SpeechStream
 from dualar.tokenizer import METADATA_KEY, Tokenizer
+from dualar.voices import AudioSource, Voice, clone_voice, find_voice, require_codec
 
 FastAR = Literal["cached", "recompute"]
 KvType = Literal["auto", "f32", "f16"]
+VoiceLike = Voice | str | os.PathLike[str]
 
 _route_ggml_log(_core)  # for where another module imported the core first
 
@@ -99,7 +102,7 @@ class Engine:
         self._codec: Codec | None = None
         self._model, codec, self._no_model = load_parts(file, self._runtime, self._tokenizer, im_end_id)
         if codec is not None:
-            self._codec = Codec(codec, check=self._check)
+            self._codec = make_codec(file, codec, check=self._check)
 
     @property
     def path(self) -> str:
@@ -146,9 +149,21 @@ class Engine:
             )
         return tokenizer
 
-    def build_prompt(self, text: str) -> npt.NDArray[np.int32]:
-        """The prompt int32 [1 + num_codebooks, T] that makes this model speak `text`; as `dualar.build_prompt`."""
-        return _prompt(text, self.model, self.tokenizer)
+    def build_prompt(self, text: str, *, voice: VoiceLike | None = None) -> npt.NDArray[np.int32]:
+        """The prompt int32 [1 + num_codebooks, T] that makes this model speak `text`; as `dualar.build_prompt`.
+
+        voice: the voice to speak with, as for `synthesize`.
+        """
+        return self._prompt(text, voice, self.model, self._codec, self.tokenizer)
+
+    def clone(self, audio_or_path: AudioSource, transcript: str, *, sample_rate: int | None = None) -> Voice:
+        """A recording and the text that is spoken in it, to a Voice for `voice=`; keep it with `Voice.save`.
+
+        audio_or_path: a sound file as for `dualar.read_audio`, or float samples [n] or [n, channels] in [-1, 1] at
+        sample_rate, by default the codec's. Errors: as for `read_audio` and `Codec.encode`; ValueError for no samples,
+        a transcript without words, or a sample_rate beside a file, which has its own.
+        """
+        return clone_voice(self.codec, audio_or_path, transcript, sample_rate=sample_rate)
 
     def generate(
         self,
@@ -189,6 +204,7 @@ class Engine:
         self,
         text: str,
         *,
+        voice: VoiceLike | None = None,
         seed: int | None = None,
         sampling: SamplingConfig | None = None,
         max_new_tokens: int | None = None,
@@ -199,17 +215,20 @@ class Engine:
     ) -> Audio:
         """Text to speech. Options as for `generate`; on_decode is called with (frames decoded, frames) per block.
 
+        voice: a Voice, a path of a voice file, or the name of a voice in the store (`dualar voice list`); a str is a
+        path where it has a separator or ends in .voice or .s2voice. By default the model chooses one.
+
         A model may end before its first frame. Then the Audio has no samples, and saving it is a ValueError;
         min_tokens_before_end=1 rules it out.
 
-        Errors: as for `generate`; ValueError for text that is empty or cannot be encoded; ModelError where the file
-        lacks a part that speech needs.
+        Errors: as for `generate`; ValueError for text that is empty or cannot be encoded, and for a voice that is
+        unknown, damaged or made by another codec; ModelError where the file lacks a part that speech needs.
         """
         # All parts at once: a close() by another thread, from here on, does not stop this request.
         model, codec, tokenizer = self.model, self.codec, self.tokenizer
         generation = generate(
             model,
-            _prompt(text, model, tokenizer),
+            self._prompt(text, voice, model, codec, tokenizer),
             max_new_tokens=max_new_tokens,
             min_tokens_before_end=min_tokens_before_end,
             sampling=sampling,
@@ -240,6 +259,7 @@ class Engine:
         self,
         text: str,
         *,
+        voice: VoiceLike | None = None,
         frames_per_chunk: int | Sequence[int] = 1,
         seed: int | None = None,
         sampling: SamplingConfig | None = None,
@@ -268,7 +288,7 @@ class Engine:
         )
         loop = FrameLoop(
             model,
-            _prompt(text, model, tokenizer),
+            self._prompt(text, voice, model, codec, tokenizer),
             config,
             seed=seed,
             text_tokens=len(tokenizer.encode_text(text)),
@@ -308,15 +328,23 @@ class Engine:
             raise ValueError(f"[engine] expected an open engine, got one that was closed ({self._path})")
         self._fork_guard()
 
-
-def _prompt(text: str, model: _core.DualAR, tokenizer: Tokenizer) -> npt.NDArray[np.int32]:
-    return build_prompt(
-        text,
-        tokenizer=tokenizer,
-        num_codebooks=model.num_codebooks,
-        codebook_size=model.codebook_size,
-        semantic_begin_id=model.semantic_begin_id,
-    )
+    def _prompt(
+        self, text: str, voice: VoiceLike | None, model: _core.DualAR, codec: Codec | None, tokenizer: Tokenizer
+    ) -> npt.NDArray[np.int32]:
+        reference = None
+        if voice is not None:
+            found = find_voice(voice)
+            if codec is not None:  # without one, the shape and range of the codes are checked with the prompt
+                require_codec(found, codec, source=self._path)
+            reference = found.reference
+        return build_prompt(
+            text,
+            tokenizer=tokenizer,
+            num_codebooks=model.num_codebooks,
+            codebook_size=model.codebook_size,
+            semantic_begin_id=model.semantic_begin_id,
+            reference=reference,
+        )
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

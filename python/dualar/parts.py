@@ -7,11 +7,13 @@ each part's own tensors to the compiled core, and using them to `engine.py`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from dualar import _core
 from dualar.codec import Codec
 from dualar.config import whole_number
 from dualar.convert.names import ARCHITECTURE, ARCHITECTURE_KEY
+from dualar.fingerprint import codec_fingerprint
 from dualar.tokenizer import Tokenizer
 
 _CODEC_PREFIX = "c."  # of the codec's tensors; all others belong to the Slow-AR and the Fast-AR
@@ -51,7 +53,13 @@ def load_codec(path: str | os.PathLike[str], *, device: str = "cpu", threads: in
     if not _has_codec(file):
         raise _core.ModelError(no_codec(file.path))
     runtime = open_runtime(device=device, threads=threads)
-    return Codec(_core.Codec(file, runtime), check=ForkGuard(file.path))
+    return make_codec(file, _core.Codec(file, runtime), check=ForkGuard(file.path))
+
+
+def make_codec(file: _core.ModelFile, core: _core.Codec, *, check: Callable[[], None]) -> Codec:
+    """The compiled codec of an open file, with its fingerprint."""
+    geometry = [core.sample_rate, core.samples_per_frame, *core.codebook_sizes]
+    return Codec(core, check=check, fingerprint=codec_fingerprint(file, geometry=geometry))
 
 
 def load_parts(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.progress import Progress, TaskID
 
+    from dualar.voices import Voice
+
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
@@ -242,6 +244,16 @@ class Interruption:
             raise KeyboardInterrupt
         self.happened = True
         note("interrupted: finishing what there is; once more ends at once")
+
+
+def find_voice(name: str) -> Voice:
+    """The voice of a name or file, as `dualar.voices.find_voice`; a usage error for a file that is not there."""
+    from dualar.voices import find_voice as find
+
+    try:
+        return find(name)
+    except FileNotFoundError as error:
+        raise typer.BadParameter(f"{name} does not exist. Give a voice's name or a .voice or .s2voice file.") from error
 
 
 class SpeechProgress:

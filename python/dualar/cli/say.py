@@ -48,6 +48,15 @@ def say(
         Path | None,
         typer.Option("--file", metavar="FILE", help="Read the text from this UTF-8 file.", show_default="none"),
     ] = None,
+    voice: Annotated[
+        str | None,
+        typer.Option(
+            "--voice",
+            metavar="NAME|FILE",
+            help="The voice to speak with: a name that `dualar voice list` shows, or a .voice or .s2voice file.",
+            show_default="the model's choice",
+        ),
+    ] = None,
     codes: Annotated[
         Path | None,
         typer.Option(
@@ -229,6 +238,8 @@ def say(
         _check_outputs(output, codes, force=force)
         import dualar
 
+        reference = None if voice is None else common.find_voice(voice)  # told before the model is loaded
+
         with dualar.load(
             model,
             device=device,
@@ -241,6 +252,7 @@ def say(
             rate = engine.codec.sample_rate / engine.codec.samples_per_frame
             expected = len(words.encode("utf-8", "replace")) / _TEXT_BYTES_PER_SECOND * rate
             request: dict[str, Any] = {
+                "voice": reference,
                 "seed": seed,
                 "sampling": sampling,
                 "max_new_tokens": max_new_tokens,

@@ -1,0 +1,206 @@
+"""Voices: what a recording became, kept to speak with.
+
+Owns `Voice`, the making of one from sound, and the check that it fits a codec. Leaves the bytes of its files to
+`voice_files.py`, the folder of named voices to `voice_store.py`, and its place in the prompt to `prompt.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dualar.audio_io import check_rate, read_audio
+from dualar.config import whole_number
+from dualar.prompt import Reference, require_codes, require_words
+
+if TYPE_CHECKING:
+    from dualar.codec import Codec
+
+VoiceFormat = Literal["voice", "s2voice"]
+AudioSource = str | os.PathLike[str] | bytes | BinaryIO | npt.NDArray[np.floating[Any]]
+
+MAX_CODEBOOKS = 1024
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Voice:
+    """A voice to speak with: a recording as codes, and the text that is spoken in it. Immutable.
+
+    codes: int32 [num_codebooks, T >= 1], read-only, each in [0, codebook_size). transcript: what is said in them.
+    sample_rate (Hz), codebook_size (entries of the largest codebook) and samples_per_frame: of the codec that made the
+    codes. fingerprint: which codec that was, as `Codec.fingerprint`. name: what it is called in the store. The last
+    three are None where nobody knows them, as in a `.s2voice` file.
+
+    Errors: ValueError for codes of another shape, type or range, a transcript without words, with a NUL or with a lone
+    surrogate, or a number out of range.
+    """
+
+    codes: npt.NDArray[np.int32]
+    transcript: str
+    sample_rate: int
+    codebook_size: int
+    samples_per_frame: int | None = None
+    fingerprint: str | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        size = whole_number("voice.codebook_size", self.codebook_size, 1, 2**31 - 1)
+        rate = check_rate(self.sample_rate)
+        if self.samples_per_frame is not None:
+            whole_number("voice.samples_per_frame", self.samples_per_frame, 1, 2**31 - 1)
+        array = np.asarray(self.codes)
+        rows = array.shape[0] if array.ndim == 2 else 1
+        if not 1 <= rows <= MAX_CODEBOOKS:
+            raise ValueError(f"[voice] expected 1 to {MAX_CODEBOOKS} codebooks, got {rows}")
+        codes = require_codes("voice codes", array, num_codebooks=rows, codebook_size=size).astype(np.int32)
+        codes.flags.writeable = False
+        require_words("voice transcript", self.transcript)
+        if "\0" in self.transcript:
+            raise ValueError(f"[voice] expected a transcript without NUL, got one at {self.transcript.index(chr(0))}")
+        try:
+            self.transcript.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"[voice] expected a transcript in Unicode, got a lone surrogate "
+                f"U+{ord(self.transcript[error.start]):04X} at {error.start}"
+            ) from None
+        fingerprint = self.fingerprint
+        if fingerprint is not None and not (
+            isinstance(fingerprint, str)
+            and fingerprint.isascii()
+            and fingerprint.isprintable()
+            and len(fingerprint) < 99
+        ):
+            raise ValueError(f"[voice] expected a fingerprint of a few ASCII characters, got {fingerprint!r}")
+        if self.name is not None:
+            from dualar.voice_store import check_voice_name
+
+            object.__setattr__(self, "name", check_voice_name(self.name))
+        object.__setattr__(self, "codes", codes)
+        object.__setattr__(self, "sample_rate", rate)
+        object.__setattr__(self, "codebook_size", size)
+
+    @property
+    def num_codebooks(self) -> int:
+        """Rows of the codes."""
+        return int(self.codes.shape[0])
+
+    @property
+    def frames(self) -> int:
+        """Columns of the codes."""
+        return int(self.codes.shape[1])
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds of the recording; None where the length of a frame is not known."""
+        return None if self.samples_per_frame is None else self.frames * self.samples_per_frame / self.sample_rate
+
+    @property
+    def reference(self) -> Reference:
+        """What `dualar.build_prompt` takes as `reference`."""
+        return Reference(self.codes, self.transcript)
+
+    def save(self, path: str | os.PathLike[str], *, format: VoiceFormat | None = None) -> None:
+        """Write the voice to a file, whole or not at all; an existing one is replaced.
+
+        format: "voice", dualar's own, which keeps all and has a checksum, or "s2voice", version 1 of the format of
+        s2.cpp, which keeps neither fingerprint, name nor samples_per_frame and has no checksum. By default by the
+        name: `.voice` or `.s2voice`. ValueError for another name or format, OSError where the file cannot be written.
+        """
+        from dualar.audio import write_file
+        from dualar.voice_files import encode_voice, format_of
+
+        write_file(path, encode_voice(self, format_of(path, format)))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Voice:
+        """Read a voice from a file of either format, told apart by what is in it, whatever its name.
+
+        Errors: OSError where it cannot be read; ValueError, naming the path, for a file of another kind or version, cut
+        short, damaged (any change of a `.voice` is found; in a `.s2voice`, one that contradicts itself) or absurd.
+        """
+        from dualar.voice_files import read_voice
+
+        return read_voice(path)
+
+    def __repr__(self) -> str:
+        return (
+            f"<dualar.Voice {self.name or 'without a name'}: {self.frames} frames of {self.num_codebooks} codes, "
+            f"{self.transcript if len(self.transcript) <= 40 else self.transcript[:37] + '...'!r}>"
+        )
+
+
+def clone_voice(
+    codec: Codec,
+    audio: AudioSource,
+    transcript: str,
+    *,
+    sample_rate: int | None = None,
+    name: str | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> Voice:
+    """A recording and its transcript to a Voice. `Engine.clone` with a codec; on_progress as for `Codec.encode`."""
+    require_words("clone transcript", transcript)
+    samples: Any
+    if isinstance(audio, str | os.PathLike | bytes | bytearray | memoryview) or hasattr(audio, "read"):
+        if sample_rate is not None:
+            raise ValueError(f"[clone] expected sample_rate with samples alone, got {sample_rate} with a sound file")
+        samples, sample_rate = read_audio(audio)  # type: ignore[arg-type]
+    else:
+        samples = audio
+    codes = codec.encode(samples, sample_rate=sample_rate, on_progress=on_progress)
+    if codes.shape[1] == 0:
+        raise ValueError("[clone] expected a recording, got no samples")
+    return Voice(
+        codes=codes,
+        transcript=transcript,
+        sample_rate=codec.sample_rate,
+        codebook_size=max(codec.codebook_sizes),
+        samples_per_frame=codec.samples_per_frame,
+        fingerprint=codec.fingerprint,
+        name=name,
+    )
+
+
+def find_voice(voice: Voice | str | os.PathLike[str]) -> Voice:
+    """The voice that is meant: itself, the file at a path, or the one of that name in the store.
+
+    A str is a path where it has a separator or ends in `.voice` or `.s2voice`, and a name otherwise; never the one for
+    want of the other. Errors: as for `Voice.load`; ValueError for a name that the store does not have.
+    """
+    if isinstance(voice, Voice):
+        return voice
+    if isinstance(voice, str):
+        from dualar.voice_files import SUFFIXES
+        from dualar.voice_store import VoiceStore
+
+        is_path = "/" in voice or os.sep in voice or voice.lower().endswith(tuple(SUFFIXES))
+        return Voice.load(voice) if is_path else VoiceStore().get(voice)
+    if isinstance(voice, os.PathLike):
+        return Voice.load(voice)
+    raise TypeError(f"[voice] expected a Voice, a name or a path, got {type(voice).__name__}")
+
+
+def require_codec(voice: Voice, codec: Codec, *, source: str) -> None:
+    """ValueError, naming both, where the voice was made by another codec than that of the model file `source`."""
+    theirs = (voice.num_codebooks, voice.codebook_size, voice.sample_rate, voice.samples_per_frame, voice.fingerprint)
+    ours = (codec.num_codebooks, max(codec.codebook_sizes), codec.sample_rate, codec.samples_per_frame)
+    pairs = zip(theirs, (*ours, codec.fingerprint), strict=True)
+    if any(of_voice is not None and of_codec is not None and of_voice != of_codec for of_voice, of_codec in pairs):
+        raise ValueError(
+            f"[voice] expected a voice for the codec of {source} ({_described(*ours, codec.fingerprint)}), got "
+            f"{'one' if voice.name is None else repr(voice.name)} for another ({_described(*theirs)})"
+        )
+
+
+def _described(codebooks: int, size: int, rate: int, frame: int | None, fingerprint: str | None) -> str:
+    return (
+        f"{codebooks} codebooks of up to {size}, {rate} Hz"
+        + ("" if frame is None else f", {frame} samples a frame")
+        + (", no fingerprint" if fingerprint is None else f", fingerprint {fingerprint}")
+    )
