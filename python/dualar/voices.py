@@ -176,14 +176,19 @@ def find_voice(voice: Voice | str | os.PathLike[str]) -> Voice:
     if isinstance(voice, Voice):
         return voice
     if isinstance(voice, str):
-        from dualar.voice_files import SUFFIXES
         from dualar.voice_store import VoiceStore
 
-        is_path = "/" in voice or os.sep in voice or voice.lower().endswith(tuple(SUFFIXES))
-        return Voice.load(voice) if is_path else VoiceStore().get(voice)
+        return Voice.load(voice) if is_path(voice) else VoiceStore().get(voice)
     if isinstance(voice, os.PathLike):
         return Voice.load(voice)
     raise TypeError(f"[voice] expected a Voice, a name or a path, got {type(voice).__name__}")
+
+
+def is_path(voice: str) -> bool:
+    """Whether `find_voice` takes a str for a path rather than a name."""
+    from dualar.voice_files import SUFFIXES
+
+    return "/" in voice or os.sep in voice or voice.lower().endswith(tuple(SUFFIXES))
 
 
 def require_codec(voice: Voice, codec: Codec, *, source: str) -> None:

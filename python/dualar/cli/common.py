@@ -248,10 +248,10 @@ class Interruption:
 
 def find_voice(name: str) -> Voice:
     """The voice of a name or file, as `dualar.voices.find_voice`; a usage error for a file that is not there."""
-    from dualar.voices import find_voice as find
+    from dualar import voices
 
     try:
-        return find(name)
+        return voices.find_voice(name if voices.is_path(name) else as_utf8(name))
     except FileNotFoundError as error:
         raise typer.BadParameter(f"{name} does not exist. Give a voice's name or a .voice or .s2voice file.") from error
 

@@ -65,7 +65,7 @@ def add(
     with common.reporting(quiet=quiet, verbose=verbose):
         from dualar.voice_store import VoiceStore, check_voice_name
 
-        name, store = check_voice_name(name), VoiceStore()
+        name, store = check_voice_name(common.as_utf8(name)), VoiceStore()
         if not source.is_file():
             raise typer.BadParameter(f"{source} is no file. Give a recording or a voice file.")
         if name in store.names() and not force:
@@ -143,7 +143,7 @@ def remove(
         from dualar.voice_store import VoiceStore
 
         store = VoiceStore()
-        found = dict.fromkeys(store.find(name) for name in names)  # once each
+        found = dict.fromkeys(store.find(common.as_utf8(name)) for name in names)  # once each
         for name in found:
             store.remove(name)
             if not quiet:
@@ -218,8 +218,9 @@ def _read_transcript(text: str | None, file: Path | None) -> str:
         except UnicodeDecodeError as error:
             raise typer.BadParameter(f"expected UTF-8 text in {file}, got what is none: {error}") from error
     assert text is not None
-    require_words("transcript", text)
-    return text
+    words = common.as_utf8(text) if file is None else text
+    require_words("transcript", words)
+    return words
 
 
 def _printable(text: str) -> str:
