@@ -131,6 +131,22 @@ class Bench:
         print(report.table(report.TIMING_HEADER, rows))
         print_ratios(seconds, frames)
 
+    def long(self) -> None:
+        """One stream for many frames, four a push: does a frame cost the same late as early?"""
+        frames, push, parts = self.options.long, 4, 8
+        stream, codes = self.core.stream(max_frames=push), random_codes(self.core, push)
+        rows = []
+        for part in range(parts):
+            pushes = max(1, frames // parts // push)
+            taken = []
+            for _ in range(pushes):
+                began = time.perf_counter()
+                stream.push(codes)
+                taken.append((time.perf_counter() - began) / push)
+            rows.append(report.timing_row(f"frames {part * pushes * push} to {(part + 1) * pushes * push}", taken))
+        report.section(f"One stream of {frames} frames, {push} a push, milliseconds a frame")
+        print(report.table(report.TIMING_HEADER, rows))
+
     def encode(self) -> None:
         """The encoder, on noise."""
         if not self.codec.can_encode:
@@ -190,6 +206,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--push", type=int, nargs="*", default=[1, 2, 4, 8, 16], help="frames a push (%(default)s)")
     p.add_argument("--frames", type=int, default=16, help="frames that make up a turn (%(default)s)")
     p.add_argument("--encode", type=float, default=4.0, help="seconds of sound to encode (%(default)s)")
+    p.add_argument("--long", type=int, default=0, metavar="FRAMES", help="also one stream of so many frames (none)")
     p.add_argument("--overlap", action="store_true", help="also generate and decode side by side")
     p.add_argument("--overlap-push", type=int, default=1, help="frames a push there (%(default)s)")
     p.add_argument("--device", default="cpu", help="where the model runs (%(default)s)")
@@ -211,6 +228,8 @@ def main(arguments: list[str] | None = None) -> None:
     bench.first_sound()
     bench.pushes()
     bench.encode()
+    if options.long:
+        bench.long()
     if options.overlap:
         bench.overlap()
     print(f"\nresident at most, all runs of this process together: {report.peak_memory() / 1e6:.0f} MB")
