@@ -4,6 +4,7 @@
 #include "bindings/arrays.h"
 #include "runtime/backend.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 namespace py = pybind11;
 
@@ -38,6 +39,7 @@ PYBIND11_MODULE(_core, m) {
     for (const char* name : {"ModelError", "BackendError"}) m.attr(name).attr("__module__") = "dualar";
     m.attr("ggml_version") = ggml_version();
     const auto file = m.attr("__spec__").attr("origin").cast<std::string>();
+    dualar::set_log_sink({});  // before ggml says anything: its own default is to print
     dualar::load_backend_modules(std::filesystem::path(file).parent_path().string());
     dualar::bindings::bind_runtime(m);
     dualar::bindings::bind_dual_ar(m);
