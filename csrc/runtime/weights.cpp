@@ -103,10 +103,6 @@ ggml_tensor* Weights::vector(const std::string& name, int64_t n) { return conver
 
 ggml_tensor* Weights::vector3(const std::string& name, int64_t n) { return converted(name, {1, n, 1}, n, 1); }
 
-ggml_tensor* Weights::float_matrix(const std::string& name, int64_t rows, int64_t columns) {
-    return converted(name, {rows, columns}, columns, rows);
-}
-
 ggml_tensor* Weights::prepared(const std::string& name, int64_t ne0, int64_t ne1, Fill fill) {
     ggml_tensor* tensor = ggml_new_tensor_2d(prepared_context_.get(), GGML_TYPE_F32, ne0, ne1);
     ggml_set_name(tensor, name.c_str());

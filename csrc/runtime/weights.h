@@ -31,7 +31,6 @@ class Weights {
     // matrix: the file's type, in the file's bytes where the device can read them. The others: float32, converted
     // where needed.
     ggml_tensor* matrix(const std::string& name, int64_t rows, int64_t columns);
-    ggml_tensor* float_matrix(const std::string& name, int64_t rows, int64_t columns);
     ggml_tensor* vector(const std::string& name, int64_t n);
     ggml_tensor* vector3(const std::string& name, int64_t n);  // numpy [1, n, 1] in the file
     // Float32 values made from the named file tensors (already checked with require()) when load() runs; ggml shape.
