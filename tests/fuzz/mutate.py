@@ -47,7 +47,7 @@ def _change_value(rng: Random, raw: RawGguf) -> None:
     elif key.type in (6, 12):
         key.value = struct.pack("<f" if key.type == 6 else "<d", rng.choice(FLOATS))
     else:
-        size = SIZES[key.type]
+        size = SIZES.get(key.type, len(key.value))  # an earlier change may have made the type unknown
         key.value = (number(rng, int.from_bytes(key.value, "little")) % (1 << 8 * size)).to_bytes(size, "little")
 
 
