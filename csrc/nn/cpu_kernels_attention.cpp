@@ -10,8 +10,10 @@ void step(const AttentionStep& step, int ith, int nth);
 
 namespace {
 
-constexpr int64_t kBlock = 64;        // positions
-constexpr int kQueries = 4;           // at most so many share a pass over the keys
+constexpr int64_t kBlock = 64;  // positions
+constexpr int kQueries = 4;     // at most so many share a pass over the keys
+constexpr int kRegisters = kLanes == 4 || kLanes == 16 ? 32 : 16;
+constexpr int64_t kLine = 64;         // bytes of a cache line
 constexpr uint16_t kHidden = 0xFC00;  // -inf as F16
 
 using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
@@ -19,6 +21,10 @@ using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
 inline float sum_lanes(Vector v) {
 #if defined(__AVX512F__)
     return _mm512_reduce_add_ps((__m512)v);
+#elif defined(__AVX__)
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
 #elif defined(__aarch64__)
     return vaddvq_f32((float32x4_t)v);
 #else
@@ -63,9 +69,73 @@ const Value* row(const void* rows, const AttentionStep& s, int64_t position, int
            position * s.head_dim;
 }
 
+// `values` values from `from` on, on their way to the cache while others are worked on.
+template <class Value>
+inline void prefetch(const Value* from, int64_t values) {
+    const char* const first = reinterpret_cast<const char*>(from);
+    for (int64_t at = 0; at < values * static_cast<int64_t>(sizeof(Value)); at += kLine) __builtin_prefetch(first + at);
+}
+
+// scores[r][visible[j]] = scale * q[r] . key of visible[j], for `Rows` positions; their values are wanted next.
+template <int Queries, int Rows, class Value>
+inline bool scores_of(const AttentionStep& s, const float* q, const Value* keys, const int64_t* visible,
+                      const Value* values, float (*scores)[kBlock]) {
+    const int64_t dim = s.head_dim;
+    const int64_t whole = dim / kLanes * kLanes;
+    const Value* key[Rows];
+    for (int j = 0; j < Rows; ++j) {
+        key[j] = keys + visible[j] * dim;
+        prefetch(values + visible[j] * dim, dim);
+    }
+    Vector sums[Rows][Queries] = {};
+    for (int64_t d = 0; d < whole; d += kLanes) {
+        Vector query[Queries];
+        for (int r = 0; r < Queries; ++r) query[r] = load(q + r * dim + d);
+        for (int j = 0; j < Rows; ++j) {
+            const Vector k = load(key[j] + d);
+            for (int r = 0; r < Queries; ++r) sums[j][r] += query[r] * k;
+        }
+    }
+    bool broken = false;
+    for (int j = 0; j < Rows; ++j)
+        for (int r = 0; r < Queries; ++r) {
+            float score = sum_lanes(sums[j][r]);
+            for (int64_t d = whole; d < dim; ++d) score += q[r * dim + d] * widen(key[j][d]);
+            score *= s.scale;
+            broken |= score != score;
+            scores[r][visible[j]] = score;
+        }
+    return broken;
+}
+
+// out[r][d ...] += the sum over the visible rows of weight * value, for `Steps` vectors from d on; the rows of `next`
+// are wanted next.
+template <int Queries, int Steps, class Value>
+inline void add_values(const Value* values, const Value* next, int64_t dim, const int64_t* visible, int64_t count,
+                       const float (*weights)[kBlock], float* out, int64_t d) {
+    Vector sums[Queries][Steps];
+    for (int r = 0; r < Queries; ++r)
+        for (int v = 0; v < Steps; ++v) sums[r][v] = load(out + r * dim + d + v * kLanes);
+    for (int64_t j = 0; j < count; ++j) {
+        const Value* value = values + visible[j] * dim + d;
+        prefetch(next + visible[j] * dim + d, Steps * kLanes);
+        Vector read[Steps];
+        for (int v = 0; v < Steps; ++v) read[v] = load(value + v * kLanes);
+        for (int r = 0; r < Queries; ++r) {
+            const float weight = weights[r][visible[j]];
+            for (int v = 0; v < Steps; ++v) sums[r][v] += read[v] * weight;
+        }
+    }
+    for (int r = 0; r < Queries; ++r)
+        for (int v = 0; v < Steps; ++v) store(out + r * dim + d + v * kLanes, sums[r][v]);
+}
+
 // `Queries` heads from `head` on, which share one kv head.
 template <int Queries, class Value>
 void heads(const AttentionStep& s, int head, int kv_head) {
+    // As many sums at once as the registers hold: each waits for its last addition.
+    constexpr int kRows = kRegisters >= 8 * Queries ? 4 : 2;
+    constexpr int kSteps = kRegisters >= 8 * Queries ? 4 : 2;
     const int64_t dim = s.head_dim;
     const int64_t whole = dim / kLanes * kLanes;
     const float* q = s.q + head * dim;
@@ -78,30 +148,22 @@ void heads(const AttentionStep& s, int head, int kv_head) {
 
     for (int64_t first = 0; first < s.count; first += kBlock) {
         const int64_t length = s.count - first < kBlock ? s.count - first : kBlock;
+        const Value* keys = row<Value>(s.keys, s, first, kv_head);
+        const Value* values = row<Value>(s.values, s, first, kv_head);
         float weights[Queries][kBlock];
         int64_t visible[kBlock];  // rows that are hidden are not read: they may hold anything
         int64_t count = 0;
         for (int64_t i = 0; i < kBlock; ++i) {
-            if (i >= length || s.mask[first + i] == kHidden) {
+            if (i < length && s.mask[first + i] != kHidden)
+                visible[count++] = i;
+            else
                 for (int r = 0; r < Queries; ++r) weights[r][i] = -__builtin_inff();
-                continue;
-            }
-            visible[count++] = i;
-            const Value* key = row<Value>(s.keys, s, first + i, kv_head);
-            Vector sums[Queries] = {};
-            for (int64_t d = 0; d < whole; d += kLanes) {
-                const Vector k = load(key + d);
-                for (int r = 0; r < Queries; ++r) sums[r] += load(q + r * dim + d) * k;
-            }
-            for (int r = 0; r < Queries; ++r) {
-                float score = sum_lanes(sums[r]);
-                for (int64_t d = whole; d < dim; ++d) score += q[r * dim + d] * widen(key[d]);
-                score *= s.scale;
-                broken |= score != score;
-                weights[r][i] = score;
-            }
         }
         if (count == 0) continue;
+        int64_t j = 0;
+        for (; j + kRows <= count; j += kRows)
+            broken |= scores_of<Queries, kRows>(s, q, keys, visible + j, values, weights);
+        for (; j < count; ++j) broken |= scores_of<Queries, 1>(s, q, keys, visible + j, values, weights);
         for (int r = 0; r < Queries; ++r) {
             float largest = highest[r];
             for (int64_t i = 0; i < kBlock; ++i) largest = weights[r][i] > largest ? weights[r][i] : largest;
@@ -117,21 +179,16 @@ void heads(const AttentionStep& s, int head, int kv_head) {
             if (shrink != 1.0F)
                 for (int64_t d = 0; d < dim; ++d) out[r * dim + d] *= shrink;
         }
-        for (int64_t d = 0; d < whole; d += kLanes) {
-            Vector sums[Queries];
-            for (int r = 0; r < Queries; ++r) sums[r] = load(out + r * dim + d);
-            for (int64_t j = 0; j < count; ++j) {
-                const int64_t i = visible[j];
-                const Vector v = load(row<Value>(s.values, s, first + i, kv_head) + d);
-                for (int r = 0; r < Queries; ++r) sums[r] += v * weights[r][i];
-            }
-            for (int r = 0; r < Queries; ++r) store(out + r * dim + d, sums[r]);
-        }
-        for (int64_t d = whole; d < dim; ++d)
-            for (int64_t j = 0; j < count; ++j)
+        // Past the last block this asks for what lies behind, which a prefetch may.
+        const Value* next = keys + kBlock * dim;
+        int64_t d = 0;
+        for (; d + kSteps * kLanes <= whole; d += kSteps * kLanes)
+            add_values<Queries, kSteps>(values, next, dim, visible, count, weights, out, d);
+        for (; d < whole; d += kLanes) add_values<Queries, 1>(values, next, dim, visible, count, weights, out, d);
+        for (d = whole; d < dim; ++d)
+            for (j = 0; j < count; ++j)
                 for (int r = 0; r < Queries; ++r)
-                    out[r * dim + d] +=
-                        weights[r][visible[j]] * widen(row<Value>(s.values, s, first + visible[j], kv_head)[d]);
+                    out[r * dim + d] += weights[r][visible[j]] * widen(values[visible[j] * dim + d]);
     }
     for (int r = 0; r < Queries; ++r) {
         const float inverse = broken ? __builtin_nanf("") : total[r] > 0.0F ? 1.0F / total[r] : 0.0F;
