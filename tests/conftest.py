@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 FIXTURES = Path(__file__).parent / "fixtures"
+
+settings.register_profile("dualar")  # a busy machine is slow, not wrong
+settings.load_profile("dualar")
 
 
 @dataclass(frozen=True)
