@@ -43,6 +43,7 @@ PYBIND11_MODULE(_core, m) {
     dualar::load_backend_modules(std::filesystem::path(file).parent_path().string());
     dualar::bindings::bind_runtime(m);
     dualar::bindings::bind_dual_ar(m);
+    dualar::bindings::bind_batch(m);
     dualar::bindings::bind_codec(m);
     dualar::bindings::bind_wavenet(m);
     dualar::bindings::bind_testing(m);

@@ -26,6 +26,19 @@ void check_hidden(const std::vector<float>& hidden, int64_t dim) {
 
 }  // namespace
 
+void check_sampling(const nn::DrawOptions& sampling) {
+    if (!(sampling.temperature >= 0.0 && sampling.temperature <= 100.0))
+        throw std::invalid_argument(text("[temperature] expected 0 to 100, got ", sampling.temperature));
+    if (!(sampling.top_p >= 0.0 && sampling.top_p <= 1.0))
+        throw std::invalid_argument(text("[top_p] expected 0 to 1, got ", sampling.top_p));
+}
+
+std::string cannot_draw(uint64_t step, size_t book, int64_t drawn) {
+    return text("[generate] frame ", step, ", codebook ", book, ": expected logits to draw from, got ",
+                drawn == nn::kNotANumber ? "NaN" : "none above -inf",
+                " (a weight of the file is broken, or a computation overflowed)");
+}
+
 DualAr::DualAr(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, int64_t im_end)
     : backend_(std::move(backend)), weights_(std::move(file), backend_) {
     check_architecture(weights_.file());
@@ -110,25 +123,30 @@ Session::Session(std::shared_ptr<const DualAr> model, int64_t max_positions, ggm
     if (model_->fast_) fast_ = std::make_unique<FastState>(model_->fast_, model_->backend_);
 }
 
-SlowOutput Session::feed(const std::vector<int32_t>& columns, int64_t count, bool all_positions, bool full_vocab) {
-    const OneThread::Use use(one_thread_, "session");
+// columns int32 [1 + N, count] row-major: may they be fed?
+void Session::check_columns(const int32_t* columns, int64_t count) const {
     const SlowConfig& c = model_->config();
     if (count < 1) throw std::invalid_argument("[prompt] expected at least one column, got none");
     if (count > max_positions() - position())
         throw std::invalid_argument(text("[prompt] expected at most ", max_positions() - position(), " columns (",
                                          position(), " of ", max_positions(), " positions are taken), got ", count));
     for (int64_t t = 0; t < count; ++t) {
-        const int32_t token = columns[static_cast<size_t>(t)];
+        const int32_t token = columns[t];
         if (token < 0 || token >= c.vocab_size)
             throw std::invalid_argument(
                 text("[prompt] expected ids from 0 to ", c.vocab_size - 1, " in row 0, got ", token, " in column ", t));
         for (int64_t i = 1; i <= c.num_codebooks; ++i) {
-            const int32_t code = columns[static_cast<size_t>(i * count + t)];
+            const int32_t code = columns[i * count + t];
             if (code < 0 || code >= c.codebook_size)
                 throw std::invalid_argument(text("[prompt] expected codes from 0 to ", c.codebook_size - 1, " in row ",
                                                  i, ", got ", code, " in column ", t));
         }
     }
+}
+
+SlowOutput Session::feed(const std::vector<int32_t>& columns, int64_t count, bool all_positions, bool full_vocab) {
+    const OneThread::Use use(one_thread_, "session");
+    check_columns(columns.data(), count);
     return slow_.feed(columns.data(), count, all_positions, full_vocab);
 }
 
@@ -169,10 +187,7 @@ Session::Frame Session::fast_frame(const std::vector<float>& hidden, int64_t cod
     FastState& state = fast();
     check_hidden(hidden, model_->config().dim);
     check_code(code);
-    if (!(sampling.temperature >= 0.0 && sampling.temperature <= 100.0))
-        throw std::invalid_argument(text("[temperature] expected 0 to 100, got ", sampling.temperature));
-    if (!(sampling.top_p >= 0.0 && sampling.top_p <= 1.0))
-        throw std::invalid_argument(text("[top_p] expected 0 to 1, got ", sampling.top_p));
+    check_sampling(sampling);
     Frame frame;
     frame.codes.assign(static_cast<size_t>(model_->config().num_codebooks), 0);
     frame.codes[0] = static_cast<int32_t>(code);
@@ -182,11 +197,7 @@ Session::Frame Session::fast_frame(const std::vector<float>& hidden, int64_t cod
                 book == 1 ? state.begin(hidden.data(), frame.codes[0]) : state.step(frame.codes[book - 1]);
             const int64_t drawn =
                 nn::draw(logits.data(), static_cast<int64_t>(logits.size()), sampling, seed, step, book);
-            if (drawn < 0)
-                throw ModelError(text("[generate] frame ", step, ", codebook ", book,
-                                      ": expected logits to draw from, got ",
-                                      drawn == nn::kNotANumber ? "NaN" : "none above -inf",
-                                      " (a weight of the file is broken, or a computation overflowed)"));
+            if (drawn < 0) throw ModelError(cannot_draw(step, book, drawn));
             frame.codes[book] = static_cast<int32_t>(drawn);
         }
     } catch (const BackendError& error) {

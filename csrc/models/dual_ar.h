@@ -14,7 +14,13 @@
 
 namespace dualar {
 
+class Batch;
 class Session;
+
+// std::invalid_argument where an option is out of range.
+void check_sampling(const nn::DrawOptions& sampling);
+// What to say of a row that nn::draw() could not draw from.
+std::string cannot_draw(uint64_t step, size_t book, int64_t drawn);
 
 class DualAr : public std::enable_shared_from_this<DualAr> {
   public:
@@ -39,6 +45,7 @@ class DualAr : public std::enable_shared_from_this<DualAr> {
     std::vector<float> fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const;
 
   private:
+    friend class Batch;
     friend class Session;
     void check_fast_arguments(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const;
 
@@ -81,6 +88,8 @@ class Session {
     std::map<std::string, std::vector<float>> probes() const { return slow_.probes(); }
 
   private:
+    friend class Batch;
+    void check_columns(const int32_t* columns, int64_t count) const;
     void check_code(int64_t code) const;
     FastState& fast();
 

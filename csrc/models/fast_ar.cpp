@@ -8,8 +8,6 @@ namespace dualar {
 
 namespace {
 
-constexpr const char* kName = "fast";
-
 constexpr int64_t kMaxDim = 1 << 20;
 
 // A frame's cache is a few rows: float32 costs nothing and keeps the cached path equal to the recompute.
@@ -67,6 +65,24 @@ FastAr::FastAr(Weights& weights, int64_t slow_dim, int num_codebooks, int64_t co
     embeddings = weights.table(names::kFastEmbeddings, c.codebook_size, c.dim);
 }
 
+void FastAr::build(GraphBuilder& g, int64_t hiddens, int64_t codes, int64_t rows, const nn::AttentionInputs& inputs,
+                   const nn::KvCache* cache) const {
+    ggml_tensor* x = g.input("x", GGML_TYPE_F32, config.dim, codes);
+    if (hiddens > 0) {
+        ggml_tensor* hidden = g.input("hidden", GGML_TYPE_F32, config.slow_dim, hiddens);
+        if (project_in) hidden = nn::linear(g, *project_in, hidden);
+        x = ggml_concat(g.context, hidden, x, 1);
+    }
+    x = nn::transformer(g, x, blocks, config.block, inputs, cache, kName);
+    if (x->ne[1] > rows) x = ggml_cont(g.context, nn::last_columns(g, x, rows));
+    x = nn::rms_norm(g, x, norm, config.block.eps);
+    g.output("logits", nn::linear(g, head, x));
+}
+
+void FastAr::embed(const int32_t* codes, int64_t count, float* out) const {
+    for (int64_t t = 0; t < count; ++t) embeddings.read(codes[t], out + t * config.dim);
+}
+
 FastState::FastState(std::shared_ptr<const FastAr> model, std::shared_ptr<Backend> backend)
     : model_(std::move(model)),
       backend_(std::move(backend)),
@@ -84,19 +100,11 @@ std::unique_ptr<Graph> FastState::make_graph(Kind kind, int64_t codes) {
     const FastConfig& c = model_->config;
     const bool cached = kind != Kind::kDecode;
     const auto build = [&](GraphBuilder& g) {
-        ggml_tensor* x = g.input("x", GGML_TYPE_F32, c.dim, codes);
-        if (kind != Kind::kStep) {
-            ggml_tensor* hidden = g.input("hidden", GGML_TYPE_F32, c.slow_dim);
-            if (model_->project_in) hidden = nn::linear(g, *model_->project_in, hidden);
-            x = ggml_concat(g.context, hidden, x, 1);
-        }
-        const int64_t count = x->ne[1];
-        const int64_t keys = cached ? cache_.rows() : count;
-        const nn::AttentionInputs inputs = nn::make_attention_inputs(g, kName, count, keys, cached);
-        x = nn::transformer(g, x, model_->blocks, c.block, inputs, cached ? &cache_ : nullptr, kName);
-        if (count > 1) x = ggml_cont(g.context, nn::last_columns(g, x, 1));
-        x = nn::rms_norm(g, x, model_->norm, c.block.eps);
-        g.output("logits", nn::linear(g, model_->head, x));
+        const int64_t hiddens = kind == Kind::kStep ? 0 : 1;
+        const int64_t count = hiddens + codes;
+        const nn::AttentionInputs inputs =
+            nn::make_attention_inputs(g, FastAr::kName, count, cached ? cache_.rows() : count, cached);
+        model_->build(g, hiddens, codes, 1, inputs, cached ? &cache_ : nullptr);
     };
     const size_t nodes = static_cast<size_t>(c.layers) * nn::kNodesPerBlock + 32;
     return std::make_unique<Graph>(backend_, nodes, build);
@@ -106,14 +114,14 @@ std::vector<float> FastState::run(Graph& graph, Kind kind, const float* hidden, 
     backend_->check_process();
     const FastConfig& c = model_->config;
     embedded_.resize(static_cast<size_t>(count * c.dim));
-    for (int64_t t = 0; t < count; ++t) model_->embeddings.read(codes[t], embedded_.data() + t * c.dim);
+    model_->embed(codes, count, embedded_.data());
     graph.set("x", embedded_.data(), embedded_.size() * sizeof(float));
     if (kind != Kind::kStep) graph.set("hidden", hidden, static_cast<size_t>(c.slow_dim) * sizeof(float));
     const bool cached = kind != Kind::kDecode;
     const int64_t first = kind == Kind::kStep ? position_ : 0;
     const int64_t positions = kind == Kind::kStep ? 1 : count + 1;
     feed_.linear(first, positions, cached ? cache_.rows() : positions);
-    feed_.set(graph, kName, cached);
+    feed_.set(graph, FastAr::kName, cached);
     graph.compute();
     std::vector<float> logits(static_cast<size_t>(c.codebook_size));
     graph.get("logits", logits.data(), logits.size());

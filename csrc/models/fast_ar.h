@@ -28,6 +28,15 @@ class FastAr {
     FastAr(Weights& weights, int64_t slow_dim, int num_codebooks, int64_t codebook_size);
     static bool present(const GgufFile& file);
 
+    static constexpr const char* kName = "fast";  // of its inputs and probes in a graph
+
+    // Inputs "hidden" [slow D, hiddens], unless there are none, and "x" [Df, codes], in this order the columns; output
+    // "logits" [C, rows] of the last `rows` of them.
+    void build(GraphBuilder& g, int64_t hiddens, int64_t codes, int64_t rows, const nn::AttentionInputs& inputs,
+               const nn::KvCache* cache) const;
+    // codes [count] -> out [count, Df].
+    void embed(const int32_t* codes, int64_t count, float* out) const;
+
     FastConfig config;
     std::vector<nn::BlockWeights> blocks;
     std::optional<nn::Linear> project_in;  // where the widths differ
@@ -48,6 +57,9 @@ class FastState {
     // Positions in the cache: 0 before begin(), at most N.
     int64_t position() const { return position_; }
     void reset() { position_ = 0; }
+    // For a graph that runs several requests: it writes positions there, then says how many there are now.
+    const nn::KvCache& cache() const { return cache_; }
+    void set_position(int64_t position) { position_ = position; }
     size_t nbytes() const { return cache_.nbytes(); }
     static size_t nbytes(const FastConfig& config);
     int graph_builds() const { return graph_builds_; }

@@ -16,8 +16,6 @@ constexpr int64_t kKeyBucket = 256;
 // Longer prompts are fed in pieces of this size, so that memory for intermediates stays bounded.
 constexpr int64_t kPrefillChunk = 512;
 
-constexpr const char* kName = "slow";
-
 constexpr int64_t kMaxDim = 1 << 20;
 constexpr int64_t kMaxCount = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // float32 positions are exact up to here
@@ -117,30 +115,21 @@ void SlowAr::embed(const int32_t* columns, int64_t count, int64_t stride, float*
     }
 }
 
-SlowState::SlowState(std::shared_ptr<const SlowAr> model, std::shared_ptr<Backend> backend, int64_t max_positions,
-                     ggml_type kv_type)
-    : model_(std::move(model)),
-      backend_(std::move(backend)),
-      max_positions_(max_positions),
-      cache_(*backend_, model_->config.layers, model_->config.block.kv_heads, model_->config.block.head_dim,
-             max_positions, kv_type) {}
-
-void SlowState::build(GraphBuilder& g, int64_t count, int64_t keys, bool all_positions, bool full_vocab) const {
-    const SlowConfig& c = model_->config;
+void SlowAr::build(GraphBuilder& g, int64_t count, const nn::AttentionInputs& inputs, const nn::KvCache* cache,
+                   bool all, bool full_vocab) const {
+    const SlowConfig& c = config;
     ggml_tensor* x = g.input("x", GGML_TYPE_F32, c.dim, count);
-    const nn::AttentionInputs inputs = nn::make_attention_inputs(g, kName, count, keys, /*cached=*/true);
-    x = nn::transformer(g, x, model_->blocks, c.block, inputs, &cache_, kName);
-    if (!all_positions && count > 1) x = ggml_cont(g.context, nn::last_columns(g, x, 1));
-    ggml_tensor* h = nn::rms_norm(g, x, model_->norm, c.block.eps);
+    x = nn::transformer(g, x, blocks, c.block, inputs, cache, kName);
+    if (!all && count > 1) x = ggml_cont(g.context, nn::last_columns(g, x, 1));
+    ggml_tensor* h = nn::rms_norm(g, x, norm, c.block.eps);
     g.output("hidden", c.norm_fast_input ? h : x);
-    ggml_tensor* head = model_->head;
     if (full_vocab) {
         g.output("logits", ggml_mul_mat(g.context, head, h));
         return;
     }
     // Only the semantic ids and im_end can be emitted: those rows of the head, and no others, are read.
-    if (model_->sliced_head) {
-        g.output("logits", nn::linear(g, {nullptr, nullptr, model_->sliced_head}, h));
+    if (sliced_head) {
+        g.output("logits", nn::linear(g, {nullptr, nullptr, sliced_head}, h));
         return;
     }
     ggml_tensor* semantic = ggml_view_2d(g.context, head, c.dim, c.semantic_count(), head->nb[1],
@@ -151,11 +140,39 @@ void SlowState::build(GraphBuilder& g, int64_t count, int64_t keys, bool all_pos
     g.output("im_end_logit", ggml_mul_mat(g.context, im_end, h));
 }
 
+void SlowAr::read(const Graph& graph, int64_t count, bool full_vocab, float* logits, float* hidden) const {
+    graph.get("hidden", hidden, static_cast<size_t>(count * config.dim));
+    const int64_t row = width(full_vocab);
+    if (full_vocab || sliced_head) {
+        graph.get("logits", logits, static_cast<size_t>(count * row));
+        return;
+    }
+    const auto n = static_cast<size_t>(config.semantic_count());
+    for (int64_t r = 0; r < count; ++r) {
+        graph.get("semantic_logits", logits + r * row, n, static_cast<size_t>(r) * n);
+        graph.get("im_end_logit", logits + (r + 1) * row - 1, 1, static_cast<size_t>(r));
+    }
+}
+
+SlowState::SlowState(std::shared_ptr<const SlowAr> model, std::shared_ptr<Backend> backend, int64_t max_positions,
+                     ggml_type kv_type)
+    : model_(std::move(model)),
+      backend_(std::move(backend)),
+      max_positions_(max_positions),
+      cache_(*backend_, model_->config.layers, model_->config.block.kv_heads, model_->config.block.head_dim,
+             max_positions, kv_type) {}
+
 std::unique_ptr<Graph> SlowState::make_graph(int64_t count, int64_t keys, bool all_positions, bool full_vocab) {
     ++graph_builds_;
     const size_t nodes = static_cast<size_t>(model_->config.layers) * nn::kNodesPerBlock + 32;
     return std::make_unique<Graph>(
-        backend_, nodes, [&](GraphBuilder& g) { build(g, count, keys, all_positions, full_vocab); }, keep_probes_);
+        backend_, nodes,
+        [&](GraphBuilder& g) {
+            const nn::AttentionInputs inputs =
+                nn::make_attention_inputs(g, SlowAr::kName, count, keys, /*cached=*/true);
+            model_->build(g, count, inputs, &cache_, all_positions, full_vocab);
+        },
+        keep_probes_);
 }
 
 Graph& SlowState::step_graph(int64_t keys, bool full_vocab) {
@@ -173,7 +190,7 @@ void SlowState::run(Graph& graph, const int32_t* columns, int64_t count, int64_t
     model_->embed(columns, count, stride, embedded_.data());
     graph.set("x", embedded_.data(), embedded_.size() * sizeof(float));
     feed_.linear(position_, count, keys);
-    feed_.set(graph, kName, /*cached=*/true);
+    feed_.set(graph, SlowAr::kName, /*cached=*/true);
     graph.compute();
 }
 
@@ -182,7 +199,7 @@ SlowOutput SlowState::feed(const int32_t* columns, int64_t count, bool all_posit
     const SlowConfig& c = model_->config;
     SlowOutput out;
     out.positions = all_positions ? count : 1;
-    out.width = full_vocab ? c.vocab_size : c.semantic_count() + 1;
+    out.width = model_->width(full_vocab);
     out.logits.resize(static_cast<size_t>(out.positions * out.width));
     out.hidden.resize(static_cast<size_t>(out.positions * c.dim));
     const int64_t start = position_;
@@ -202,17 +219,8 @@ SlowOutput SlowState::feed(const int32_t* columns, int64_t count, bool all_posit
             const int64_t rows = all_positions ? piece : 1;
             const int64_t row = all_positions ? done : 0;
             if (all_positions || last) {
-                graph.get("hidden", out.hidden.data() + row * c.dim, static_cast<size_t>(rows * c.dim));
-                float* logits = out.logits.data() + row * out.width;
-                if (full_vocab || model_->sliced_head) {
-                    graph.get("logits", logits, static_cast<size_t>(rows * out.width));
-                } else {
-                    for (int64_t r = 0; r < rows; ++r) {
-                        const auto n = static_cast<size_t>(c.semantic_count());
-                        graph.get("semantic_logits", logits + r * out.width, n, static_cast<size_t>(r) * n);
-                        graph.get("im_end_logit", logits + (r + 1) * out.width - 1, 1, static_cast<size_t>(r));
-                    }
-                }
+                model_->read(graph, rows, full_vocab, out.logits.data() + row * out.width,
+                             out.hidden.data() + row * c.dim);
             }
             if (keep_probes_)
                 for (const std::string& name : graph.output_names()) {

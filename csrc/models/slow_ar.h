@@ -33,10 +33,18 @@ struct SlowConfig {
 
 class SlowAr {
   public:
+    static constexpr const char* kName = "slow";  // of its inputs and probes in a graph
+
     SlowAr(Weights& weights, int64_t im_end);
 
     // columns int32 [1 + N, T], row-major, checked by the caller -> out [T, D].
     void embed(const int32_t* columns, int64_t count, int64_t stride, float* out) const;
+    // From the input "x" [D, count] to the outputs that read() reads, of the last column or of all.
+    void build(GraphBuilder& g, int64_t count, const nn::AttentionInputs& inputs, const nn::KvCache* cache, bool all,
+               bool full_vocab) const;
+    // logits [count, width] and hidden [count, D] of the last run.
+    void read(const Graph& graph, int64_t count, bool full_vocab, float* logits, float* hidden) const;
+    int64_t width(bool full_vocab) const { return full_vocab ? config.vocab_size : config.semantic_count() + 1; }
 
     SlowConfig config;
     std::vector<nn::BlockWeights> blocks;
@@ -70,6 +78,9 @@ class SlowState {
     int64_t position() const { return position_; }
     int64_t max_positions() const { return max_positions_; }
     void truncate(int64_t positions) { position_ = positions; }
+    // For a graph that runs several requests: it writes the next position there, then says that it has.
+    const nn::KvCache& cache() const { return cache_; }
+    void advance() { ++position_; }
     size_t nbytes() const { return cache_.nbytes(); }
     int graph_builds() const { return graph_builds_; }
     // Keep every block's output of graphs built from now on; read them with probes().
@@ -77,7 +88,6 @@ class SlowState {
     std::map<std::string, std::vector<float>> probes() const;
 
   private:
-    void build(GraphBuilder& g, int64_t count, int64_t keys, bool all_positions, bool full_vocab) const;
     Graph& step_graph(int64_t keys, bool full_vocab);
     std::unique_ptr<Graph> make_graph(int64_t count, int64_t keys, bool all_positions, bool full_vocab);
     void run(Graph& graph, const int32_t* columns, int64_t count, int64_t stride, int64_t keys);

@@ -1,6 +1,8 @@
 #include "nn/kv_cache.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "runtime/error.h"
 
@@ -34,6 +36,25 @@ AttentionInputs make_attention_inputs(GraphBuilder& g, const std::string& name, 
     return {g.input(name + ".positions", GGML_TYPE_I32, positions),
             cached ? g.input(name + ".rows", GGML_TYPE_I64, positions) : nullptr,
             g.input(name + ".mask", GGML_TYPE_F16, keys, positions), keys};
+}
+
+void CacheColumns::assign(std::vector<Column> all) {
+    columns = std::move(all);
+    size_t longest = 0;
+    for (const Column& column : columns) longest = std::max(longest, static_cast<size_t>(column.position) + 1);
+    if (seen.size() < longest) seen.resize(longest, kSeen);
+}
+
+AttentionInputs make_column_inputs(GraphBuilder& g, const std::string& name, int64_t count,
+                                   const CacheColumns& columns) {
+    return {g.input(name + ".positions", GGML_TYPE_I32, count), nullptr, nullptr, 0, &columns};
+}
+
+void set_column_inputs(Graph& graph, const std::string& name, const CacheColumns& columns) {
+    std::vector<int32_t> positions;
+    for (const CacheColumns::Column& column : columns.columns)
+        positions.push_back(static_cast<int32_t>(column.position));
+    graph.set(name + ".positions", positions.data(), positions.size() * sizeof(int32_t));
 }
 
 void AttentionFeed::linear(int64_t first, int64_t count, int64_t keys) {

@@ -34,17 +34,37 @@ class KvCache {
     std::vector<Layer> layers_;
 };
 
+// Columns of one graph that belong to different requests: each has a cache of its own, is written to row `position`
+// there and sees rows 0 to `position`. A graph of the CPU reads this anew each time it runs, so the caches and their
+// lengths may change between two runs.
+struct CacheColumns {
+    struct Column {
+        const KvCache* cache;
+        int64_t position;
+    };
+    std::vector<Column> columns;
+    std::vector<ggml_fp16_t> seen;  // a mask that hides nothing, as long as the longest
+
+    void assign(std::vector<Column> all);
+};
+
 // The inputs that say where new positions go and what they see; the same for every layer of a graph.
 struct AttentionInputs {
-    ggml_tensor* positions;  // int32 [T], for rope
-    ggml_tensor* rows;       // int64 [T], where the cache keeps them; nullptr without a cache
-    ggml_tensor* mask;       // float16 [keys, T]: 0 or -inf
-    int64_t keys;            // cache rows that attention reads, from row 0 on
+    ggml_tensor* positions;                 // int32 [T], for rope
+    ggml_tensor* rows;                      // int64 [T], where the cache keeps them; nullptr without a cache
+    ggml_tensor* mask;                      // float16 [keys, T]: 0 or -inf
+    int64_t keys;                           // cache rows that attention reads, from row 0 on
+    const CacheColumns* columns = nullptr;  // in place of rows, mask and keys
 };
 
 // `name` tells them from those of another transformer in the same graph.
 AttentionInputs make_attention_inputs(GraphBuilder& g, const std::string& name, int64_t positions, int64_t keys,
                                       bool cached);
+
+// The same for `columns`, `count` of them at each run (CPU only).
+AttentionInputs make_column_inputs(GraphBuilder& g, const std::string& name, int64_t count,
+                                   const CacheColumns& columns);
+void set_column_inputs(Graph& graph, const std::string& name, const CacheColumns& columns);
 
 // Host side of those inputs.
 struct AttentionFeed {

@@ -38,9 +38,9 @@ struct BlockWeights {
 };
 
 // x [D, T] -> [D, T]. With a cache, k and v are written to it first and attention reads its rows 0 .. inputs.keys - 1;
-// without one, inputs.keys is T.
+// without one, inputs.keys is T. Where inputs.columns names a cache for each column, it is their layer `index`.
 ggml_tensor* transformer_block(GraphBuilder& g, ggml_tensor* x, const BlockWeights& weights, const BlockConfig& config,
-                               const AttentionInputs& inputs, const KvCache::Layer* cache);
+                               const AttentionInputs& inputs, const KvCache::Layer* cache, int index);
 
 // A stack of blocks; probes "<name>.<i>" after each. cache may be nullptr.
 ggml_tensor* transformer(GraphBuilder& g, ggml_tensor* x, const std::vector<BlockWeights>& layers,

@@ -4,7 +4,7 @@ Arrays crossing this border are C-contiguous numpy arrays. Every method that com
 Errors: ValueError blames the caller, ModelError the file, BackendError the device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -139,6 +139,36 @@ class Session:
         """As DualAR.fast_decode, with this session's graphs."""
     def reset(self) -> None: ...
     def truncate(self, positions: int) -> None: ...
+
+class Batch:
+    """Sessions of one model taken a step further together, each weight read once for all of them.
+
+    Any sessions of the model may come together in any call, each once; every session keeps its caches and its position.
+    Where the products are the core's own (weights in F32, F16, Q8_0, Q4_0 and Q4_K on the CPU), each row has the bits
+    of its session alone. in_turn: one session after the other, as devices other than the CPU always do.
+    """
+
+    def __init__(self, model: DualAR, *, in_turn: bool = False) -> None: ...
+    @property
+    def graph_builds(self) -> int: ...  # three for each number of rows, which are kept for the last 8 numbers
+    def step(self, sessions: Sequence[Session], columns: Integers) -> tuple[Float32, Float32]:
+        """columns int [rows, 1 + N] -> logits [rows, C + 1], hidden [rows, D]. On an error no session has moved."""
+    def fast_begin(self, sessions: Sequence[Session], hidden: Float32, codes: Integers) -> Float32:
+        """hidden [rows, D] and semantic codes [rows] -> logits [rows, C] of codebook 1."""
+    def fast_step(self, sessions: Sequence[Session], codes: Integers) -> Float32:
+        """The codes just drawn [rows] -> logits [rows, C] of the next codebook."""
+    def fast_frames(
+        self,
+        sessions: Sequence[Session],
+        hidden: Float32,
+        codes: Integers,
+        draws: Sequence[tuple[float, float, int, int, int]],
+    ) -> tuple[Int32, list[str | None], str | None]:
+        """Whole frames, as Session.fast_frame; draws: (temperature, top_p, top_k, seed, step) for each row.
+
+        Gives codes int32 [rows, N]; for each row why it could not be drawn from, or None; and why the codes of all rows
+        are 0 from some codebook on where the device failed, or None.
+        """
 
 class Codec:
     """The codec's weights. `stream()` gives the state to decode with."""

@@ -1,0 +1,73 @@
+// Sessions of one model taken a step further together: each weight is read once for all of them, while each session
+// keeps the KV caches and the position that are its own. Any sessions may come together in any call.
+// On the CPU one graph has a column for each session; on other devices, or where asked for, they go in turn.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/dual_ar.h"
+
+namespace dualar {
+
+class Batch {
+  public:
+    static constexpr size_t kMaxRows = 256;
+
+    // in_turn: one session after the other, by the same calls as alone.
+    Batch(std::shared_ptr<const DualAr> model, bool in_turn);
+
+    // columns int32 [rows, 1 + N] -> logits [rows, C + 1], hidden [rows, D]. On an error no session has moved.
+    SlowOutput step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns);
+    // hidden [rows, D], codes [rows] -> logits [rows, C] of codebook 1.
+    std::vector<float> fast_begin(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
+                                  const std::vector<int32_t>& codes);
+    // codes [rows], drawn last -> logits [rows, C] of the next codebook. All sessions must be equally far in a frame.
+    std::vector<float> fast_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& codes);
+
+    struct Draw {
+        nn::DrawOptions sampling;
+        uint64_t seed;
+        uint64_t step;
+    };
+    struct Frames {
+        std::vector<int32_t> codes;       // [rows, N]
+        std::vector<std::string> broken;  // [rows]: why a row could not be drawn from; its codes mean nothing
+        std::string failure;  // why the codes of all rows are 0 from some codebook on, where the device failed
+    };
+    // Whole frames, as Session::fast_frame for each row.
+    Frames fast_frames(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
+                       const std::vector<int32_t>& codes, const std::vector<Draw>& draws);
+
+    const DualAr& model() const { return *model_; }
+    int graph_builds() const { return graph_builds_; }
+
+  private:
+    enum Kind { kSlowStep, kFastBegin, kFastStep, kKinds };
+    // The graphs for one number of rows.
+    struct Graphs {
+        size_t rows;
+        std::unique_ptr<Graph> graphs[kKinds];
+    };
+    class Turn;
+
+    void check_begin(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
+                     const std::vector<int32_t>& codes) const;
+    void check_codes(const std::vector<Session*>& sessions, const std::vector<int32_t>& codes) const;
+    Graph& graph(Kind kind, size_t rows);
+    std::vector<float> run_fast(Kind kind, const std::vector<Session*>& sessions, const float* hidden,
+                                const std::vector<int32_t>& codes);
+
+    std::shared_ptr<const DualAr> model_;
+    bool in_turn_;
+    std::deque<Graphs> graphs_;  // used last first
+    nn::CacheColumns slow_columns_;
+    nn::CacheColumns fast_columns_;
+    std::vector<float> embedded_;
+    int graph_builds_ = 0;
+    OneThread one_thread_;
+};
+
+}  // namespace dualar
