@@ -157,9 +157,10 @@ py::array_t<float> attention(const Floats& q, const Floats& keys, const Floats& 
     for (const bool row : seen) mask.push_back(ggml_fp32_to_fp16(row ? 0.0F : -INFINITY));
     nn::AttentionStep step;
     step.q = q.data();
-    step.keys = half ? static_cast<const void*>(half_keys.data()) : keys.data();
-    step.values = half ? static_cast<const void*>(half_values.data()) : values.data();
-    step.head_bytes = static_cast<size_t>(keys.shape(1) * keys.shape(2)) * (half ? sizeof(ggml_fp16_t) : sizeof(float));
+    const size_t row_bytes = static_cast<size_t>(keys.shape(2)) * (half ? sizeof(ggml_fp16_t) : sizeof(float));
+    const size_t head_bytes = static_cast<size_t>(keys.shape(1)) * row_bytes;
+    step.keys = {half ? static_cast<const void*>(half_keys.data()) : keys.data(), head_bytes, row_bytes};
+    step.values = {half ? static_cast<const void*>(half_values.data()) : values.data(), head_bytes, row_bytes};
     step.half = half;
     step.mask = mask.data();
     step.count = keys.shape(1);

@@ -55,13 +55,19 @@ struct QuantizedProduct {
 // depth int8 values, then depth / 32 scales (float32), then depth / 32 sums of a block's values (int32).
 constexpr size_t quantized_bytes(int64_t depth) { return static_cast<size_t>(depth + depth / kQuantBlock * 8); }
 
-// Attention of one position over `count` rows of a cache. Head h reads kv head h / (heads / kv_heads).
+// Keys or values [kv_heads][rows][head_dim], float32 or F16; a row's head_dim lie side by side.
+struct AttentionRows {
+    const void* data = nullptr;
+    size_t head_bytes = 0;  // from one kv head to the next
+    size_t row_bytes = 0;   // from one row to the next
+};
+
+// Attention of one position over `count` rows. Head h reads kv head h / (heads / kv_heads).
 struct AttentionStep {
-    const float* q = nullptr;      // [heads][head_dim]
-    const void* keys = nullptr;    // [kv_heads][rows][head_dim], float32 or F16; heads are head_bytes apart
-    const void* values = nullptr;  // the same
-    size_t head_bytes = 0;
-    bool half = false;
+    const float* q = nullptr;  // [heads][head_dim]
+    AttentionRows keys;
+    AttentionRows values;
+    bool half = false;               // F16 keys and values
     const uint16_t* mask = nullptr;  // [count] F16: -inf hides a row, anything else shows it
     int64_t count = 0;
     int heads = 0;

@@ -62,12 +62,20 @@ inline float exp_negative(float x) {
     return lanes[0];
 }
 
+// A head's rows from one position on, `stride` values apart.
 template <class Value>
-const Value* row(const void* rows, const AttentionStep& s, int64_t position, int kv_head) {
-    return reinterpret_cast<const Value*>(static_cast<const char*>(rows) +
-                                          static_cast<size_t>(kv_head) * s.head_bytes) +
-           position * s.head_dim;
-}
+struct HeadRows {
+    const Value* first;
+    int64_t stride;
+
+    HeadRows(const AttentionRows& rows, int kv_head)
+        : first(reinterpret_cast<const Value*>(static_cast<const char*>(rows.data) +
+                                               static_cast<size_t>(kv_head) * rows.head_bytes)),
+          stride(static_cast<int64_t>(rows.row_bytes / sizeof(Value))) {}
+
+    const Value* operator[](int64_t row) const { return first + row * stride; }
+    void advance(int64_t rows) { first += rows * stride; }
+};
 
 // `values` values from `from` on, on their way to the cache while others are worked on.
 template <class Value>
@@ -78,14 +86,14 @@ inline void prefetch(const Value* from, int64_t values) {
 
 // scores[r][visible[j]] = scale * q[r] . key of visible[j], for `Rows` positions; their values are wanted next.
 template <int Queries, int Rows, class Value>
-inline bool scores_of(const AttentionStep& s, const float* q, const Value* keys, const int64_t* visible,
-                      const Value* values, float (*scores)[kBlock]) {
+inline bool scores_of(const AttentionStep& s, const float* q, const HeadRows<Value>& keys, const int64_t* visible,
+                      const HeadRows<Value>& values, float (*scores)[kBlock]) {
     const int64_t dim = s.head_dim;
     const int64_t whole = dim / kLanes * kLanes;
     const Value* key[Rows];
     for (int j = 0; j < Rows; ++j) {
-        key[j] = keys + visible[j] * dim;
-        prefetch(values + visible[j] * dim, dim);
+        key[j] = keys[visible[j]];
+        prefetch(values[visible[j]], dim);
     }
     Vector sums[Rows][Queries] = {};
     for (int64_t d = 0; d < whole; d += kLanes) {
@@ -111,14 +119,14 @@ inline bool scores_of(const AttentionStep& s, const float* q, const Value* keys,
 // out[r][d ...] += the sum over the visible rows of weight * value, for `Steps` vectors from d on; the rows of `next`
 // are wanted next.
 template <int Queries, int Steps, class Value>
-inline void add_values(const Value* values, const Value* next, int64_t dim, const int64_t* visible, int64_t count,
-                       const float (*weights)[kBlock], float* out, int64_t d) {
+inline void add_values(const HeadRows<Value>& values, const HeadRows<Value>& next, int64_t dim, const int64_t* visible,
+                       int64_t count, const float (*weights)[kBlock], float* out, int64_t d) {
     Vector sums[Queries][Steps];
     for (int r = 0; r < Queries; ++r)
         for (int v = 0; v < Steps; ++v) sums[r][v] = load(out + r * dim + d + v * kLanes);
     for (int64_t j = 0; j < count; ++j) {
-        const Value* value = values + visible[j] * dim + d;
-        prefetch(next + visible[j] * dim + d, Steps * kLanes);
+        const Value* value = values[visible[j]] + d;
+        prefetch(next[visible[j]] + d, Steps * kLanes);
         Vector read[Steps];
         for (int v = 0; v < Steps; ++v) read[v] = load(value + v * kLanes);
         for (int r = 0; r < Queries; ++r) {
@@ -146,10 +154,10 @@ void heads(const AttentionStep& s, int head, int kv_head) {
     bool broken = false;
     for (int r = 0; r < Queries; ++r) highest[r] = -__builtin_inff();
 
+    HeadRows<Value> keys(s.keys, kv_head);
+    HeadRows<Value> values(s.values, kv_head);
     for (int64_t first = 0; first < s.count; first += kBlock) {
         const int64_t length = s.count - first < kBlock ? s.count - first : kBlock;
-        const Value* keys = row<Value>(s.keys, s, first, kv_head);
-        const Value* values = row<Value>(s.values, s, first, kv_head);
         float weights[Queries][kBlock];
         int64_t visible[kBlock];  // rows that are hidden are not read: they may hold anything
         int64_t count = 0;
@@ -159,7 +167,11 @@ void heads(const AttentionStep& s, int head, int kv_head) {
             else
                 for (int r = 0; r < Queries; ++r) weights[r][i] = -__builtin_inff();
         }
-        if (count == 0) continue;
+        if (count == 0) {
+            keys.advance(kBlock);
+            values.advance(kBlock);
+            continue;
+        }
         int64_t j = 0;
         for (; j + kRows <= count; j += kRows)
             broken |= scores_of<Queries, kRows>(s, q, keys, visible + j, values, weights);
@@ -179,16 +191,16 @@ void heads(const AttentionStep& s, int head, int kv_head) {
             if (shrink != 1.0F)
                 for (int64_t d = 0; d < dim; ++d) out[r * dim + d] *= shrink;
         }
-        // Past the last block this asks for what lies behind, which a prefetch may.
-        const Value* next = keys + kBlock * dim;
+        keys.advance(kBlock);  // past the last block, what lies behind is asked for, which a prefetch may
         int64_t d = 0;
         for (; d + kSteps * kLanes <= whole; d += kSteps * kLanes)
-            add_values<Queries, kSteps>(values, next, dim, visible, count, weights, out, d);
-        for (; d < whole; d += kLanes) add_values<Queries, 1>(values, next, dim, visible, count, weights, out, d);
+            add_values<Queries, kSteps>(values, keys, dim, visible, count, weights, out, d);
+        for (; d < whole; d += kLanes) add_values<Queries, 1>(values, keys, dim, visible, count, weights, out, d);
         for (d = whole; d < dim; ++d)
             for (j = 0; j < count; ++j)
                 for (int r = 0; r < Queries; ++r)
-                    out[r * dim + d] += weights[r][visible[j]] * widen(values[visible[j] * dim + d]);
+                    out[r * dim + d] += weights[r][visible[j]] * widen(values[visible[j]][d]);
+        values.advance(kBlock);
     }
     for (int r = 0; r < Queries; ++r) {
         const float inverse = broken ? __builtin_nanf("") : total[r] > 0.0F ? 1.0F / total[r] : 0.0F;

@@ -19,12 +19,13 @@ ggml_tensor* norm_and_rope(GraphBuilder& g, ggml_tensor* x, ggml_tensor* norm, c
                          /*attn_factor=*/1.0F, /*beta_fast=*/0.0F, /*beta_slow=*/0.0F);
 }
 
-// The attention of one position over rows 0 to count - 1 of a cache's layer.
+AttentionRows rows_of(const ggml_tensor* t) { return {t->data, t->nb[2], t->nb[1]}; }
+
+// The attention of one position over rows 0 to count - 1 of keys and values [head_dim, rows, kv_heads].
 AttentionStep make_step(const BlockConfig& c, const ggml_tensor* keys, const ggml_tensor* values, int64_t count) {
     AttentionStep step;
-    step.keys = keys->data;
-    step.values = values->data;
-    step.head_bytes = keys->nb[2];
+    step.keys = rows_of(keys);
+    step.values = rows_of(values);
     step.half = keys->type == GGML_TYPE_F16;
     step.count = count;
     step.heads = c.heads;
@@ -51,10 +52,11 @@ void step_operator(ggml_tensor* out, int ith, int nth, void* userdata) {
     }
 }
 
-// Up to so many positions at once are attended one by one by our own kernel: a step, and the start of a frame.
-constexpr int64_t kStepPositions = 2;
+// Up to so many positions at once are attended one by one by our own kernel: a step, and a frame of the Fast-AR. Each
+// then has the bits it has alone, so that a frame computed anew gives what the cached one does.
+constexpr int64_t kStepPositions = 32;
 
-// q [head_dim, heads, T] over the cache's rows -> [heads * head_dim, T].
+// q [head_dim, heads, T] over keys and values [head_dim, keys, kv_heads] -> [heads * head_dim, T].
 ggml_tensor* step_attention(GraphBuilder& g, ggml_tensor* q, ggml_tensor* keys, ggml_tensor* values,
                             const BlockConfig& c, const AttentionInputs& inputs) {
     ggml_tensor* sources[] = {q, keys, values, inputs.mask};
@@ -141,9 +143,8 @@ ggml_tensor* attention(GraphBuilder& g, ggml_tensor* x, const BlockWeights& w, c
         };
         keys = seen(ggml_set_rows(ctx, cache->keys, keys, inputs.rows));
         values = seen(ggml_set_rows(ctx, cache->values, values, inputs.rows));
-        if (g.on_cpu && positions <= kStepPositions)
-            return linear(g, w.wo, step_attention(g, q, keys, values, c, inputs));
     }
+    if (g.on_cpu && positions <= kStepPositions) return linear(g, w.wo, step_attention(g, q, keys, values, c, inputs));
     const float scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim));
     ggml_tensor* out = ggml_flash_attn_ext(ctx, ggml_permute(ctx, q, 0, 2, 1, 3), keys, values, inputs.mask, scale,
                                            /*max_bias=*/0.0F, /*logit_softcap=*/0.0F);
