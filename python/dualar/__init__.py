@@ -33,8 +33,11 @@ if TYPE_CHECKING:
     from dualar.config import SamplingConfig, StallGuard
     from dualar.engine import Engine, load
     from dualar.generate import Frame, Generation, Timings
+    from dualar.narrate import NarratedPiece, NarrationConfig, NarrationProgress
+    from dualar.narration import Narration, NarrationResult, NarrationStream
     from dualar.prompt import build_prompt
     from dualar.stream import AudioChunk, SpeechStream
+    from dualar.text import plain_text
     from dualar.tokenizer import Tokenizer
     from dualar.voice_store import VoiceStore
     from dualar.voices import Voice
@@ -53,6 +56,12 @@ _HOMES = {
     "Frame": "generate",
     "Generation": "generate",
     "ModelError": "_core",
+    "NarratedPiece": "narrate",
+    "Narration": "narration",
+    "NarrationConfig": "narrate",
+    "NarrationProgress": "narrate",
+    "NarrationResult": "narration",
+    "NarrationStream": "narration",
     "SamplingConfig": "config",
     "Session": "_core",
     "SpeechStream": "stream",
@@ -68,6 +77,7 @@ _HOMES = {
     "default_threads": "_core",
     "devices": "_core",
     "load": "engine",
+    "plain_text": "text",
     "read_audio": "audio_io",
     "sampling": "",
 }
@@ -84,6 +94,12 @@ __all__ = [
     "Frame",
     "Generation",
     "ModelError",
+    "NarratedPiece",
+    "Narration",
+    "NarrationConfig",
+    "NarrationProgress",
+    "NarrationResult",
+    "NarrationStream",
     "SamplingConfig",
     "Session",
     "SpeechStream",
@@ -100,6 +116,7 @@ __all__ = [
     "default_threads",
     "devices",
     "load",
+    "plain_text",
     "read_audio",
     "sampling",
 ]

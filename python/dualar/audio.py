@@ -163,8 +163,12 @@ class WavWriter:
         subtype: Subtype = "PCM_16",
         raw: bool = False,
         in_place: bool = True,
+        written: int = 0,
     ) -> None:
-        """file: open for binary writing; at its beginning, if in_place."""
+        """file: open for binary writing; at its beginning, if in_place.
+
+        written: go on after so many samples, which a writer like this one left in the file; what follows them is cut.
+        """
         self._file = file
         self._sample_rate = sample_rate
         self._subtype = subtype
@@ -172,6 +176,10 @@ class WavWriter:
         self._seekable = in_place and not raw and file.seekable()
         self._data_bytes = 0
         self._begun = False
+        if written:
+            self._begun, self._data_bytes = True, written * _SAMPLE_BYTES[subtype]
+            self._file.truncate(len(self._header(0)) + self._data_bytes)
+            self._end_file()
 
     def write(self, samples: npt.ArrayLike) -> None:
         """Add float samples [n]. Errors: ValueError as for `encode_wav`, before anything is written; OSError."""
@@ -185,15 +193,35 @@ class WavWriter:
         self._file.write(data)
         self._data_bytes = total
         if self._seekable:
-            self._file.write(b"\0" * (total % 2))
-            self._file.seek(0)
-            header = self._header(total)
-            self._file.write(header)
-            self._file.seek(len(header) + total)
+            self._end_file()
         self._file.flush()
+
+    def _end_file(self) -> None:
+        """Make what is there a whole file, and go to where the next samples will stand."""
+        header = self._header(self._data_bytes)
+        self._file.seek(len(header) + self._data_bytes)
+        self._file.write(b"\0" * (self._data_bytes % 2))
+        self._file.seek(0)
+        self._file.write(header)
+        self._file.seek(len(header) + self._data_bytes)
 
     def _header(self, data_bytes: int) -> bytes:
         return wav_header(self._sample_rate, self._subtype, data_bytes if self._seekable else None)
+
+
+def written_samples(path: str | os.PathLike[str], sample_rate: int, subtype: Subtype) -> int:
+    """How many samples a `WavWriter` of this rate and subtype has left in a file; 0 where there is none like that."""
+    header = wav_header(sample_rate, subtype, 0)
+    try:
+        with open(path, "rb") as file:
+            found = file.read(len(header))
+            size = file.seek(0, os.SEEK_END)
+    except FileNotFoundError:
+        return 0
+    kind = slice(8, 36)  # from WAVE to the end of fmt: what no writing changes
+    if len(found) < len(header) or found[:4] != header[:4] or found[kind] != header[kind]:
+        return 0
+    return (size - len(header)) // _SAMPLE_BYTES[subtype]
 
 
 def to_pcm(samples: npt.NDArray[Any], subtype: Subtype) -> npt.NDArray[Any]:

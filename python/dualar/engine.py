@@ -2,7 +2,7 @@
 
 Owns `load` and `Engine`: its lifetime, and the way from text over codes to samples. Leaves what a file holds and lacks
 to `parts.py`, the loop to `generate.py`, the prompt to `prompt.py`, samples to `codec.py` and `audio.py`, voices to
-`voices.py`.
+`voices.py`, long texts to `narration.py`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dualar.audio import Audio
 from dualar.codec import Codec
 from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard
 from dualar.generate import Frame, FrameLoop, Generation, generate
+from dualar.narration import Narrates
 from dualar.parts import ForkGuard, load_parts, make_codec, no_codec, number, open_runtime, open_s2
-from dualar.prompt import build_prompt
+from dualar.prompt import Turn, build_prompt
 from dualar.stream import DEFAULT_MAX_AHEAD, SpeechStream
 from dualar.tokenizer import METADATA_KEY, Tokenizer
 from dualar.voices import AudioSource, Voice, clone_voice, find_voice, require_codec
@@ -61,7 +62,7 @@ def load(
     )
 
 
-class Engine:
+class Engine(Narrates):
     """One model file on one device. Made by `load`.
 
     Requests do not see each other: each has its own session, and one engine may serve several threads, whose
@@ -329,7 +330,13 @@ class Engine:
         self._fork_guard()
 
     def _prompt(
-        self, text: str, voice: VoiceLike | None, model: _core.DualAR, codec: Codec | None, tokenizer: Tokenizer
+        self,
+        text: str,
+        voice: VoiceLike | None,
+        model: _core.DualAR,
+        codec: Codec | None,
+        tokenizer: Tokenizer,
+        history: Sequence[Turn] = (),
     ) -> npt.NDArray[np.int32]:
         reference = None
         if voice is not None:
@@ -344,6 +351,7 @@ class Engine:
             codebook_size=model.codebook_size,
             semantic_begin_id=model.semantic_begin_id,
             reference=reference,
+            history=history,
         )
 
 

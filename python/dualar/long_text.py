@@ -93,19 +93,21 @@ def speech_size(text: str) -> int:
     return sum(map(_size, text))
 
 
-def split_text(text: str, *, max_size: int = DEFAULT_MAX_SIZE) -> list[Piece]:
+def split_text(text: str, *, max_size: int = DEFAULT_MAX_SIZE, first_size: int | None = None) -> list[Piece]:
     """Cut a text into pieces of at most max_size (by `speech_size`) where that can be; joined, they are the text.
 
     A piece ends at a paragraph's end where one lies in its second half, else at the last sentence end, else at a clause
     or between words. It is longer than max_size where no such place comes before: nothing is cut inside a word, a
     grapheme, a tag (`<|...|>`, `<...>`, `[...]`) or a speaker's turn. Each turn, from a speaker tag to the next, is a
     piece of its own. Blanks belong to the piece before them, and each piece has a letter or digit, if the text has.
+    first_size: what the first piece may have where a sentence ends within it, so that there is something to hear soon.
 
-    Errors: TypeError for what is no str, ValueError for a max_size below 1.
+    Errors: TypeError for what is no str, ValueError for a size below 1.
     """
     if not isinstance(text, str):
         raise TypeError(f"[split_text] expected a str, got {type(text).__name__}")
     max_size = whole_number("split_text.max_size", max_size, 1)
+    first_size = max_size if first_size is None else whole_number("split_text.first_size", first_size, 1)
     if not text:
         return []
     cuts = _places(text)
@@ -115,6 +117,10 @@ def split_text(text: str, *, max_size: int = DEFAULT_MAX_SIZE) -> list[Piece]:
     pieces, start = [], 0
     while True:
         cut = _next_cut(start, places, cuts, spoken, sizes, max_size)
+        if start == 0 and first_size < max_size:
+            early = _next_cut(start, places, cuts, spoken, sizes, first_size)
+            if early is not None and cuts[early] >= _SENTENCE:
+                cut = early
         if cut is None:
             pieces.append(Piece(text[start:], start, "text"))
             return pieces

@@ -1,7 +1,7 @@
 """Text, and perhaps a voice and earlier turns, to the prompt matrix of an S2 model.
 
-Owns the chat template, its matrix form and the checks on what goes into it. Pure numpy. Leaves ids to `tokenizer.py`
-and the length check against the model's context to the model.
+Owns the chat template, its matrix form and the checks on what goes into it. Pure numpy. Leaves ids to `tokenizer.py`,
+what of a text is kept to `text.py`, and the length check against the model's context to the model.
 
 Row 0 holds token ids; rows 1 to N the frame's codes where the token is semantic, and 0 elsewhere. Each piece of the
 template is encoded on its own and the ids are joined, as the model was trained: a tokenizer may not merge across them.
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dualar.text import plain_text
 from dualar.tokenizer import SPEAKER_TAG
 
 Int32 = npt.NDArray[np.int32]
@@ -67,7 +68,8 @@ def build_prompt(
     """The prompt int32 [1 + num_codebooks, T] that makes an S2 model speak `text`.
 
     num_codebooks, codebook_size and semantic_begin_id are the model's. reference: a voice to speak with. history:
-    earlier turns, oldest first. Speaker tags (`<|speaker:1|>`) in the texts pass through as tokens.
+    earlier turns, oldest first. Speaker tags (`<|speaker:1|>`) in the texts pass through as tokens. The texts are taken
+    as they are written, composed (NFC) and without control characters: `dualar.plain_text` says which.
 
     Errors: ValueError for text with nothing to speak (empty, blank or only speaker tags) or with a lone surrogate, and
     for codes that are not integers in [0, codebook_size) of shape [num_codebooks, T >= 1].
@@ -111,8 +113,8 @@ class _Prompt:
         self._ids(self._tokenizer.encode_template(piece))
 
     def text(self, text: str) -> None:
-        """A user's text: control tokens are spelled out."""
-        self._ids(self._tokenizer.encode_text(text))
+        """A user's text, as `plain_text` leaves it: control tokens are spelled out."""
+        self._ids(self._tokenizer.encode_text(plain_text(text)))
 
     def user(self, text: str) -> None:
         """A user message, and the opening of the answer to it."""

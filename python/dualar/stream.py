@@ -1,7 +1,8 @@
 """Speech as it is made: a thread that generates and decodes, and a bounded queue from which its chunks are taken.
 
-Owns `AudioChunk` and `SpeechStream`: the cadence of the chunks, the queue, stopping, and what stands at the end. Leaves
-the frames to `generate.py`, their samples to `codec.py`, and the parts of a request to `engine.py`.
+Owns `AudioChunk`, `SpeechStream` and `ChunkStream`, what all streams have in common: the cadence of the chunks, the
+queue, stopping, and what stands at the end. Leaves the frames to `generate.py`, their samples to `codec.py`, the parts
+of a request to `engine.py`, and streams of long texts to `narration.py`.
 
 Generation and decoding take turns in one thread, because the computations of one Runtime do: both use all of its
 threads. A pool of its own for the decoder would hold its weights twice; `benchmarks/bench_stream.py --overlap` measures
@@ -17,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,9 @@ import numpy.typing as npt
 from dualar.codec import CodecStream
 from dualar.config import whole_number
 from dualar.generate import FrameLoop, Generation
+
+R = TypeVar("R")  # what a stream says of the whole
+S = TypeVar("S", bound="ChunkStream[Any]")
 
 DEFAULT_MAX_AHEAD = 32
 
@@ -49,11 +54,59 @@ class AudioChunk:
         return float(self.samples.size / self.sample_rate)
 
 
-class SpeechStream(Iterator[AudioChunk]):
-    """Iterator over the chunks of one request, which are made ahead of their being taken. `Engine.stream` makes one.
+class ChunkStream(Iterator[AudioChunk], Generic[R]):
+    """Iterator over chunks that a thread makes ahead of their being taken, and what there is to say at its end.
 
     A context manager. Leave it, or close() it, to stop the work before its end; a stream that nothing refers to any
     more stops too. Errors of the model or the device come from `next`, after the chunks that were made before them.
+    """
+
+    def __init__(
+        self, work: Callable[[], None], handover: Handover[R], *, check: Callable[[], None] | None = None
+    ) -> None:
+        """work: puts chunks into the handover, and ends it. check: called before each `next`."""
+        self._handover = handover
+        self._check = check
+        # The thread knows the work and the queue, not this object: so this object can go, and tell it to stop.
+        self._thread = threading.Thread(target=work, name="dualar-stream")
+        weakref.finalize(self, self._handover.stop).atexit = False
+        self._thread.start()
+
+    def __next__(self) -> AudioChunk:
+        if self._check is not None:
+            self._check()
+        chunk = self._handover.take()
+        if chunk is None:
+            raise StopIteration
+        return chunk
+
+    @property
+    def result(self) -> R:
+        """What became of the whole, once the stream is at its end or closed.
+
+        Errors: ValueError before the end; the error that ended the work, where one did.
+        """
+        return self._handover.result()
+
+    def close(self) -> None:
+        """Stop, at the latest after the frame (or the prefill) that is being computed; chunks not taken are dropped."""
+        self._handover.stop()
+        self._thread.join()
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SpeechStream(ChunkStream[Generation]):
+    """The chunks of one request, as they are made. `Engine.stream` makes one; use it with `with`, or close() it.
+
+    `result` is the Generation, timings and all: its codes are those of all frames that were made, also of chunks that
+    were not taken.
     """
 
     def __init__(
@@ -69,53 +122,19 @@ class SpeechStream(Iterator[AudioChunk]):
     ) -> None:
         """As `Engine.stream`. check: called before each `next`. began: `time.perf_counter()` when it was asked for."""
         sizes = check_cadence(frames_per_chunk)
-        self._handover = _Handover(whole_number("stream.max_ahead", max_ahead, 1))
-        self._check = check
-        work = _Work(loop, decoder, sizes, sample_rate, self._handover, time.perf_counter() if began is None else began)
-        # The thread knows the work and the queue, not this object: so this object can go, and tell it to stop.
-        self._thread = threading.Thread(target=work.run, name="dualar-stream")
-        weakref.finalize(self, self._handover.stop).atexit = False
-        self._thread.start()
-
-    def __next__(self) -> AudioChunk:
-        if self._check is not None:
-            self._check()
-        chunk = self._handover.take()
-        if chunk is None:
-            raise StopIteration
-        return chunk
-
-    @property
-    def result(self) -> Generation:
-        """What was generated, once the stream is at its end or closed: all codes, finish_reason, seed, timings.
-
-        codes are those of all frames that were made, also of chunks that were not taken. Errors: ValueError before the
-        end; the error that ended the work, where one did.
-        """
-        return self._handover.result()
-
-    def close(self) -> None:
-        """Stop, at the latest after the frame (or the prefill) that is being computed; chunks not taken are dropped."""
-        self._handover.stop()
-        self._thread.join()
-
-    def __enter__(self) -> SpeechStream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        handover: Handover[Generation] = Handover(whole_number("stream.max_ahead", max_ahead, 1))
+        work = _Work(loop, decoder, sizes, sample_rate, handover, time.perf_counter() if began is None else began)
+        super().__init__(work.run, handover, check=check)
 
 
-class _Handover:
+class Handover(Generic[R]):
     """The queue between the thread that makes chunks and the one that takes them, and how the work ended."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._changed = threading.Condition()
         self._chunks: deque[AudioChunk] = deque()
-        self._generation: Generation | None = None
+        self._result: R | None = None
         self._error: BaseException | None = None
         self.stopped = False
 
@@ -145,28 +164,32 @@ class _Handover:
                 raise self._error
             return None
 
+    def wanted(self) -> bool:
+        """Whether anybody waits for more."""
+        return not (self.stopped or _nobody_is_left())
+
     def stop(self) -> None:
         with self._changed:
             self.stopped = True
             self._chunks.clear()
             self._changed.notify_all()
 
-    def end(self, generation: Generation | None, error: BaseException | None) -> None:
+    def end(self, result: R | None, error: BaseException | None) -> None:
         with self._changed:
-            self._generation, self._error = generation, error
+            self._result, self._error = result, error
             self._changed.notify_all()
 
-    def result(self) -> Generation:
+    def result(self) -> R:
         with self._changed:
             if self._error is not None:
                 raise self._error
-            if self._generation is None or (self._chunks and not self.stopped):
+            if self._result is None or (self._chunks and not self.stopped):
                 raise ValueError("[stream.result] expected a stream at its end or closed, got one that goes on")
-            return self._generation
+            return self._result
 
     @property
     def _ended(self) -> bool:
-        return self._generation is not None or self._error is not None
+        return self._result is not None or self._error is not None
 
 
 class _Work:
@@ -178,7 +201,7 @@ class _Work:
         decoder: CodecStream,
         sizes: tuple[int, ...],
         sample_rate: int,
-        handover: _Handover,
+        handover: Handover[Generation],
         began: float,
     ) -> None:
         self._loop = loop
@@ -195,7 +218,7 @@ class _Work:
         try:
             waiting: list[npt.NDArray[np.int32]] = []
             for frame in self._loop:
-                if self._handover.stopped or _nobody_is_left():
+                if not self._handover.wanted():
                     break
                 waiting.append(frame.codes)
                 if len(waiting) == self._sizes[min(self._chunks, len(self._sizes) - 1)]:

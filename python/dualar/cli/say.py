@@ -1,16 +1,16 @@
-"""`dualar say`: text to a WAV file, or to a player. Owns the reading of the text, the request's options and the closing
-line; leaves writing as the speech is made to `streaming.py`.
+"""`dualar say`: text to a WAV file, or to a player. Owns the request's options and the closing line; leaves the reading
+of the text to `text_input.py`, writing as the speech is made to `streaming.py`, long texts to `narrating.py`.
 """
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dualar.cli import common, streaming
+from dualar.cli import common, narrating, streaming, text_input
 from dualar.config import DEFAULT_MAX_NEW_TOKENS, FAMILIES, SamplingConfig
 
 if TYPE_CHECKING:
@@ -132,13 +132,24 @@ def say(
             metavar="N",
             min=1,
             max=2**31 - 1,
-            help="Frames at most.",
+            help="Frames at most; of a long text, in each piece.",
             show_default="1024, or what the model's context leaves",
         ),
     ] = None,
     min_tokens_before_end: Annotated[
-        int, typer.Option("--min-tokens-before-end", metavar="N", min=0, max=2**31 - 1, help="Frames at least.")
+        int,
+        typer.Option(
+            "--min-tokens-before-end",
+            metavar="N",
+            min=0,
+            max=2**31 - 1,
+            help="Frames at least; of a long text, in each piece.",
+        ),
     ] = 0,
+    pause: narrating.PauseOption = None,
+    context: narrating.ContextOption = 1024,
+    retries: narrating.RetriesOption = 1,
+    continue_from: narrating.ContinueOption = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Write the speech as it is made; the file is a whole one at any time.")
     ] = False,
@@ -224,7 +235,7 @@ def say(
 ) -> None:
     """Say a text: write speech to a WAV file, or as it is made into a player."""
     with common.reporting(quiet=quiet, verbose=verbose):
-        words = _read_text(text, file)
+        words = text_input.read_text(text, file)
         given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "repetition_penalty": repetition_penalty}
         sampling = SamplingConfig.from_options(sampler, **{k: v for k, v in given.items() if v is not None})
         streamed = stream or output == streaming.STDOUT
@@ -237,7 +248,11 @@ def say(
         cadence = streaming.read_cadence(frames_per_chunk or streaming.DEFAULT_CADENCE)
         _check_outputs(output, codes, force=force)
         import dualar
+        from dualar import narrate
 
+        config = narrate.NarrationConfig(pause_ms=narrating.read_pauses(pause), context_tokens=context, retries=retries)
+        is_long = continue_from is not None or len(narrate.plan(words, config)) > 1
+        job = narrating.job_for(output, continue_from, force=force) if is_long else None
         reference = None if voice is None else common.find_voice(voice)  # told before the model is loaded
 
         with dualar.load(
@@ -258,6 +273,19 @@ def say(
                 "max_new_tokens": max_new_tokens,
                 "min_tokens_before_end": min_tokens_before_end,
             }
+            if is_long:
+                cadence_given = {} if frames_per_chunk is None else {"frames_per_chunk": cadence}
+                levelled = trim_silence or peak is not None or loudness is not None
+                level = partial(_levelled, trim_silence=trim_silence, peak=peak, loudness=loudness)
+                files = narrating.Files(
+                    output=output, codes=codes, job=job, continued=continue_from is not None, subtype=subtype,
+                    raw=stdout_format != "wav" and output == streaming.STDOUT, stream=streamed,
+                    level=level if levelled else None,
+                )  # fmt: skip
+                narrating.narrate(
+                    engine, words, files, config, quiet=quiet, keep_partial=keep_partial, **request, **cadence_given
+                )
+                return
             made: Audio | Generation
             with (
                 common.SpeechProgress(
@@ -299,28 +327,6 @@ def say(
             _report(made, output, seconds)
         if interruption.happened:
             raise typer.Exit(common.INTERRUPTED)
-
-
-def _read_text(text: str | None, file: Path | None) -> str:
-    """The text, from the one place that was named; a usage error for none or two, or for bytes that are not UTF-8."""
-    if (text is None) == (file is None):
-        raise typer.BadParameter(
-            "Give the text once: as TEXT, as - for standard input, or with --file."
-            + (" TEXT and --file were both given." if text is not None else "")
-        )
-    if file is None and text != "-":
-        assert text is not None
-        return common.as_utf8(text)
-    try:
-        data = sys.stdin.buffer.read() if file is None else file.read_bytes()
-    except OSError as error:
-        raise typer.BadParameter(f"cannot read {file or 'standard input'}: {error.strerror or error}") from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise typer.BadParameter(
-            f"expected UTF-8 text in {file or 'standard input'}, got byte 0x{data[error.start]:02x} at {error.start}"
-        ) from error
 
 
 def _check_outputs(output: Path, codes: Path | None, *, force: bool) -> None:

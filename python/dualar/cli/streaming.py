@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import typer
 
@@ -20,7 +20,7 @@ from dualar.cli import common
 
 if TYPE_CHECKING:
     from dualar.audio import Subtype
-    from dualar.stream import SpeechStream
+    from dualar.stream import ChunkStream
 
 STDOUT = Path("-")
 DEFAULT_CADENCE = "1,2,4"  # the first sound at once, then fewer and cheaper steps
@@ -44,9 +44,18 @@ def check_stdout() -> None:
 
 
 def write_chunks(
-    stream: SpeechStream, output: Path, *, subtype: Subtype, raw: bool, on_frame: Callable[[object], object]
+    stream: ChunkStream[Any],
+    output: Path,
+    *,
+    subtype: Subtype,
+    raw: bool,
+    on_frame: Callable[[object], object] | None = None,
+    after: int = 0,
 ) -> None:
-    """Write the chunks as they come; the output is not touched before the first. Fails where its reader goes away."""
+    """Write the chunks as they come; the output is not touched before the first. Fails where its reader goes away.
+
+    after: go on after so many samples of a file that was written like this.
+    """
     from dualar.audio import WavWriter
 
     written, where = 0.0, "standard output" if output == STDOUT else str(output)
@@ -55,11 +64,15 @@ def write_chunks(
             writer = None
             for chunk in stream:
                 if writer is None:
-                    file = opened.enter_context(_open(output))
-                    writer = WavWriter(file, chunk.sample_rate, subtype=subtype, raw=raw, in_place=output != STDOUT)
+                    file = opened.enter_context(_open(output, "r+b" if after else "wb"))
+                    in_place = output != STDOUT
+                    writer = WavWriter(
+                        file, chunk.sample_rate, subtype=subtype, raw=raw, in_place=in_place, written=after
+                    )
                 writer.write(chunk.samples)
                 written += chunk.duration
-                on_frame(SimpleNamespace(index=chunk.frame_index + chunk.codes.shape[1] - 1))
+                if on_frame is not None:
+                    on_frame(SimpleNamespace(index=chunk.frame_index + chunk.codes.shape[1] - 1))
     except BrokenPipeError:
         common.fail(f"the reader of {where} went away after {written:.2f} s of speech.", common.FAILED)
     except OSError as error:
@@ -67,9 +80,9 @@ def write_chunks(
 
 
 @contextlib.contextmanager
-def _open(output: Path) -> Iterator[BinaryIO]:
+def _open(output: Path, mode: Literal["wb", "r+b"]) -> Iterator[BinaryIO]:
     if output != STDOUT:
-        with open(output, "wb") as file:
+        with open(output, mode) as file:
             yield file
         return
     try:

@@ -1,0 +1,275 @@
+"""What `dualar say` does with a long text: piece by piece into one file or stream, with a job that can be continued.
+
+Owns the files beside the output, the progress by pieces, and what is said of those that failed. Leaves the options to
+`say.py`, the pieces to `dualar.narrate`.
+
+While a file is made, its finished pieces are kept in OUTPUT.job, and their sound in OUTPUT.part (with --stream in the
+output itself). At the end the part becomes the output, and the job goes unless a piece failed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dualar.cli import common, streaming
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from rich.progress import Progress
+
+    from dualar.audio import Audio, Subtype
+    from dualar.engine import Engine
+    from dualar.narrate import NarrationConfig, NarrationProgress
+    from dualar.narration import NarrationResult
+
+
+PauseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pause",
+        metavar="MS",
+        show_default="turn=250,paragraph=500,sentence=150,clause=0,word=0",
+        help="Silence between the pieces of a long text: one number, or some of these by what a piece ends with.",
+    ),
+]
+ContextOption = Annotated[
+    int,
+    typer.Option(
+        "--context",
+        metavar="N",
+        min=0,
+        max=2**31 - 1,
+        help="Of a long text: how much of what was said before (tokens and frames) the model sees with each piece.",
+    ),
+]
+RetriesOption = Annotated[
+    int,
+    typer.Option(
+        "--retries",
+        metavar="N",
+        min=0,
+        max=100,
+        help="Of a long text: how often a piece that fails is tried again, each time with another seed.",
+    ),
+]
+ContinueOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--continue-from",
+        metavar="FILE",
+        show_default="none",
+        help="Go on with a long text that was interrupted: its .job file. Text and options as before.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Where a long text goes. level: what is to be done to the whole, which is then kept in memory until the end."""
+
+    output: Path
+    codes: Path | None
+    job: Path | None
+    continued: bool
+    subtype: Subtype
+    raw: bool
+    stream: bool
+    level: Callable[[Audio], Audio] | None
+
+    @property
+    def growing(self) -> Path | None:
+        """The file that has the sound so far."""
+        if self.output == streaming.STDOUT or self.level is not None:
+            return None
+        return self.output if self.stream else self.output.with_name(self.output.name + ".part")
+
+
+def read_pauses(text: str | None) -> Any:
+    """ "200" or "sentence=200,turn=400" as `NarrationConfig.pause_ms` has it, or a usage error."""
+    try:
+        if text is None:
+            return {}
+        if "=" not in text:
+            return float(text)
+        pairs = [part.split("=") for part in text.split(",")]
+        return {end.strip(): float(pause) for end, pause in pairs}
+    except ValueError:
+        raise typer.BadParameter(
+            f"--pause: expected milliseconds, or some of turn=, paragraph=, sentence=, clause= and word= with commas "
+            f"between, got {text!r}."
+        ) from None
+
+
+def job_for(output: Path, continue_from: Path | None, *, force: bool) -> Path | None:
+    """The job's file: the one to continue, or a new one beside the output; None for standard output."""
+    if continue_from is not None:
+        if not continue_from.is_file():
+            raise typer.BadParameter(f"--continue-from: {continue_from} does not exist. Give the .job file of a run.")
+        return continue_from
+    if output == streaming.STDOUT:
+        return None
+    job = output.with_name(output.name + ".job")
+    if job.exists():
+        if not force:
+            common.fail(
+                f"{job} is there from an earlier run: go on with it by --continue-from {job}, or --force a new one.",
+                common.BAD_INPUT,
+            )
+        job.unlink()
+    return job
+
+
+def narrate(
+    engine: Engine, text: str, files: Files, config: NarrationConfig, *, quiet: bool, keep_partial: bool, **request: Any
+) -> None:
+    """Say a long text; ends with exit code 1 where a piece failed."""
+    from dualar.audio import written_samples
+    from dualar.narration_job import settled_samples
+
+    rate, growing, after = engine.codec.sample_rate, files.growing, 0
+    if files.continued and growing is not None and files.job is not None:
+        there = written_samples(growing, rate, files.subtype)
+        after = max((end for end in settled_samples(files.job, retries=config.retries) if end <= there), default=0)
+    in_memory: list[npt.NDArray[np.float32]] = []
+    try:
+        with (
+            PieceProgress(quiet=quiet) as progress,
+            engine.narrate_stream(
+                text, config=config, job=files.job, first_sample=after, on_frame=progress.on_frame,
+                on_piece=progress.on_piece, **request,
+            ) as chunks,
+        ):  # fmt: skip
+            if files.level is not None:
+                in_memory = [chunk.samples for chunk in chunks]
+            else:
+                target = growing or streaming.STDOUT
+                streaming.write_chunks(chunks, target, subtype=files.subtype, raw=files.raw, after=after)
+    except (KeyboardInterrupt, RuntimeError, OSError):
+        _interrupted(files, keep_partial=keep_partial)
+        raise
+    result = chunks.result
+    spoken = any(piece.codes.shape[1] for piece in result.pieces)
+    if spoken:
+        if files.level is not None:
+            _save_levelled(files, in_memory, result)
+        elif growing is not None and growing != files.output:
+            os.replace(growing, files.output)
+        if files.codes is not None:
+            common.write_codes(files.codes, result.codes)
+        if not quiet:
+            _report(files, result, rate)
+    if not result.failed:
+        if files.job is not None:
+            files.job.unlink()
+        return
+    for piece in result.failed:
+        common.note(
+            f"warning: piece {piece.index + 1} of {len(result.pieces)} was left out, after {piece.attempts} "
+            f"{'attempt' if piece.attempts == 1 else 'attempts'} ({piece.error}): {piece.text.strip()!r}"
+        )
+    if files.job is not None:
+        common.note(
+            f"{files.job} keeps the others: --continue-from it, with more --retries and --force, tries again "
+            "what was left out."
+        )
+    if not spoken:
+        if growing is not None and growing != files.output:
+            growing.unlink(missing_ok=True)  # silence
+        common.fail(f"no piece of {len(result.pieces)} could be spoken (seed {result.seed}).", common.FAILED)
+    raise typer.Exit(common.FAILED)
+
+
+def _interrupted(files: Files, *, keep_partial: bool) -> None:
+    growing = files.growing
+    if keep_partial and growing is not None and growing != files.output and growing.exists():
+        shutil.copyfile(growing, files.output)
+        common.note(f"{files.output}: what was said so far")
+    if files.job is not None and files.job.exists():
+        common.note(f"what is finished is kept: say the same again with --continue-from {files.job}")
+
+
+def _save_levelled(files: Files, in_memory: list[npt.NDArray[np.float32]], result: NarrationResult) -> None:
+    import numpy as np
+
+    from dualar.narration import Narration
+
+    assert files.level is not None
+    given = {field.name: getattr(result, field.name) for field in fields(result)}
+    files.level(Narration(samples=np.concatenate(in_memory), **given).audio).save(files.output, subtype=files.subtype)
+
+
+def _report(files: Files, result: NarrationResult, rate: int) -> None:
+    where = "standard output" if files.output == streaming.STDOUT else str(files.output)
+    last = result.pieces[-1]
+    factor, first = result.timings.real_time_factor, result.timings.first_audio_ms
+    common.note(
+        f"{where}: {(last.sample_start + last.sample_count) / rate:.2f} s of speech, {len(result.pieces)} pieces, "
+        f"{result.codes.shape[1]} frames, seed {result.seed}"
+        + ("" if factor is None else f", real-time factor {factor:.2f}")
+        + (f", first sound after {first:.0f} ms" if files.stream and first is not None else "")
+    )
+    if padded := sum(piece.padded_frames for piece in result.pieces):
+        common.note(f"warning: the device failed to finish {padded} frames; their codes are partly 0.")
+
+
+class PieceProgress:
+    """A bar of pieces with the time left on a terminal; a line for each piece where there is none."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._bar: Progress | None = None
+        self._frames = 0
+        self._seconds: float | None = None  # left, as of
+        self._since = 0.0
+
+    def __enter__(self) -> PieceProgress:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[left]}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("first piece", total=None, left="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def on_frame(self, frame: object) -> None:
+        """For `on_frame`."""
+        if self._bar is not None:
+            self._frames += 1
+            self._bar.update(self._task, left=f"{self._frames} frames{self._left()}")
+
+    def on_piece(self, progress: NarrationProgress) -> None:
+        """For `on_piece`."""
+        self._seconds, self._since = progress.seconds_left, time.perf_counter()
+        if self._bar is not None:
+            name = f"piece {min(progress.done + 1, progress.total)} of {progress.total}"
+            self._bar.update(self._task, description=name, completed=progress.done, total=progress.total)
+        elif not self._quiet:
+            said = "left out" if progress.piece.error is not None else f"{progress.piece.codes.shape[1]} frames"
+            common.note(f"piece {progress.done} of {progress.total}: {said}{self._left()}")
+
+    def _left(self) -> str:
+        if self._seconds is None:
+            return ""
+        left = round(max(0.0, self._seconds - (time.perf_counter() - self._since)))
+        return f", about {left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"

@@ -1,0 +1,316 @@
+"""A long text, spoken piece by piece: which text comes next, after what, with which seed, and what if it fails.
+
+Owns the run over the pieces: their seeds, the earlier turns that each is given as context, its attempts, and where its
+sound stands in the whole. Leaves the cutting to `long_text.py`, the frames to `generate.py`, samples and threads to
+`narration.py`, and the file of a job that can be continued to `narration_job.py`. Knows no engine: what it needs of a
+model is a `Speaker`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from dualar.config import _INT_MAX, DEFAULT_MAX_NEW_TOKENS, Validated, option
+from dualar.generate import FinishReason, Frame, FrameLoop, Generation
+from dualar.long_text import DEFAULT_MAX_SIZE, Piece, PieceEnd, speech_size, split_text
+from dualar.prompt import Turn, require_words
+from dualar.request import checked_seed
+from dualar.text import plain_text
+
+Int32 = npt.NDArray[np.int32]
+
+FIRST_SIZE = 120  # of the first piece, where a sentence ends within it: it is heard when it is whole
+DEFAULT_PAUSES: Mapping[PieceEnd, float] = {
+    "turn": 250.0, "paragraph": 500.0, "sentence": 150.0, "clause": 0.0, "word": 0.0, "text": 0.0,
+}  # fmt: skip
+
+_log = logging.getLogger("dualar")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NarrationConfig(Validated):
+    """How a long text is taken to pieces, put together, and what a piece is given.
+
+    pause_ms: silence after a piece, by what ends with it ("turn", "paragraph", "sentence", "clause" or "word"): numbers
+    for some of these, or one for all of them; the rest is `DEFAULT_PAUSES`.
+    """
+
+    family = "narrate"
+
+    piece_size: int = option(DEFAULT_MAX_SIZE, 1, _INT_MAX, "how long a piece may get, in letters")
+    context_tokens: int = option(1024, 0, _INT_MAX, "positions of earlier turns that a piece is given; 0 is none")
+    retries: int = option(1, 0, 100, "how often a piece that failed is tried again, each time with another seed")
+    pause_ms: float | Mapping[PieceEnd, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.pause_ms
+        ends = get_args(PieceEnd)[:-1]
+        pauses = dict(given) if isinstance(given, Mapping) else dict.fromkeys(ends, given)
+        for end, pause in pauses.items():
+            if end not in ends:
+                raise ValueError(f"[narrate.pause_ms] expected pauses after {', '.join(ends)}, got {end!r}")
+            if isinstance(pause, bool) or not isinstance(pause, int | float) or not 0 <= pause <= 600_000:
+                raise ValueError(f"[narrate.pause_ms] expected 0 to 600000 ms, got {pause!r} after a {end}")
+        object.__setattr__(self, "pause_ms", pauses)
+
+    @property
+    def pauses(self) -> dict[PieceEnd, float]:
+        """Milliseconds of silence after a piece, by what ends with it."""
+        assert isinstance(self.pause_ms, Mapping)
+        return {**DEFAULT_PAUSES, **self.pause_ms}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NarratedPiece:
+    """A piece of a long text, and what became of it.
+
+    text: as it stands in the `plain_text` of the whole, `start` characters into it; ends: what ends with it. codes:
+    int32 [num_codebooks, T], T 0 where it could not be spoken; then error says why. seed and finish_reason are those of
+    the last of `attempts`; finish_reason is None where that one ended with an error of the model. sample_start and
+    sample_count: where its sound is in the whole, in samples.
+    """
+
+    index: int
+    text: str
+    start: int
+    ends: PieceEnd
+    codes: Int32
+    seed: int
+    attempts: int
+    finish_reason: FinishReason | None
+    error: str | None
+    padded_frames: int
+    sample_start: int
+    sample_count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NarrationProgress:
+    """piece: the one just done; done of total pieces are; seconds_left: a guess, at the speed so far."""
+
+    piece: NarratedPiece
+    done: int
+    total: int
+    seconds_left: float
+
+
+class Speaker(Protocol):
+    """What a narration asks of a model, its tokenizer and a voice."""
+
+    @property
+    def num_codebooks(self) -> int: ...
+    @property
+    def context_length(self) -> int: ...
+    def prompt(self, text: str, history: Sequence[Turn], /) -> Int32: ...
+    def check(self, prompt: Int32, /) -> None: ...  # ValueError where it leaves no room to speak
+    def loop(self, prompt: Int32, text: str, seed: int, /) -> FrameLoop: ...
+
+
+class Job(Protocol):
+    """Where finished pieces are kept; `narration_job.Job` is one."""
+
+    def finished(self, index: int, retries: int, /) -> NarratedPiece | None: ...
+    def attempts(self, index: int, /) -> int: ...
+    def add(self, piece: NarratedPiece, /) -> None: ...
+
+
+def plan(text: str, config: NarrationConfig | None = None) -> list[Piece]:
+    """The pieces of `plain_text(text)`; joined, they are it. One piece is a text that needs no narration."""
+    size = (config or NarrationConfig()).piece_size
+    return split_text(plain_text(text), max_size=size, first_size=min(FIRST_SIZE, size))
+
+
+def piece_seed(seed: int, index: int, attempt: int) -> int:
+    """The seed of a piece's attempt, both counted from 0.
+
+    `seed` itself for the first attempt at the first piece, so that a text of one piece is spoken as `synthesize` does;
+    else the first 8 bytes, least significant first, of the SHA-256 of the text "seed index attempt" in decimals.
+    """
+    if index == attempt == 0:
+        return seed
+    return int.from_bytes(hashlib.sha256(f"{seed} {index} {attempt}".encode()).digest()[:8], "little")
+
+
+class Narrator(Iterator[NarratedPiece]):
+    """Iterator over the pieces as they are spoken; `close()` ends it, and drops the piece that is being spoken.
+
+    A piece that ends before its first frame, stalls, reaches max_new_tokens or draws from NaN is tried again, with
+    another seed; after its last attempt it is left out: no samples, no part in what later pieces are given as context,
+    and the text goes on. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        speaker: Speaker,
+        config: NarrationConfig,
+        *,
+        seed: int | None,
+        max_new_tokens: int | None,
+        sample_rate: int,
+        samples_per_frame: int,
+        job: Job | None = None,
+        on_frame: Callable[[Frame], object] | None = None,
+        on_piece: Callable[[NarrationProgress], object] | None = None,
+    ) -> None:
+        """A ValueError for a piece that the model's context cannot hold comes here, before anything is computed."""
+        require_words("text", text)
+        self._texts = plan(text, config)
+        self._speaker = speaker
+        self._config = config
+        self.seed = checked_seed(seed)
+        self._reserve = max_new_tokens
+        self._rate, self._frame_samples = sample_rate, samples_per_frame
+        self._job = job
+        self._on_frame, self._on_piece = on_frame, on_piece
+        self._pauses = {end: round(ms * sample_rate / 1000) for end, ms in config.pauses.items()}
+        for index, piece in enumerate(self._texts):
+            try:
+                speaker.check(speaker.prompt(_spoken(piece), []))
+            except ValueError as error:
+                where = f"piece {index + 1} of {len(self._texts)} ({_shortened(piece.text)!r})"
+                raise ValueError(f"[narrate] {where}: {error}") from error
+        self.pieces: list[NarratedPiece] = []
+        self.cancelled = False
+        self.prefill_ms = self.loop_ms = 0.0
+        self.frames_made = self.frames_kept = 0  # in this run, not those of a job; the latter without failed attempts
+        self._turns: list[Turn] = []
+        self._generator = self._run()
+
+    def __next__(self) -> NarratedPiece:
+        return next(self._generator)
+
+    def __len__(self) -> int:
+        """How many pieces the text has."""
+        return len(self._texts)
+
+    def close(self) -> None:
+        """Stop; `cancelled` unless all pieces were done."""
+        self._generator.close()
+        self.cancelled |= len(self.pieces) < len(self._texts)
+
+    def _run(self) -> Generator[NarratedPiece, None, None]:
+        position = pause = 0
+        sizes = [speech_size(piece.text) for piece in self._texts]
+        spent, spoken_size = 0.0, 0
+        for index, text in enumerate(self._texts):
+            began = time.perf_counter()
+            piece = None if self._job is None else self._job.finished(index, self._config.retries)
+            made = piece is None
+            if piece is None:
+                piece = self._speak(index, text)
+            if piece is None:  # cancelled
+                self.cancelled = True
+                return
+            moved = piece.sample_start != position + pause  # one before it, which had failed, was spoken after all
+            piece = replace(piece, sample_start=position + pause)
+            if made:
+                self.frames_kept += piece.codes.shape[1]
+            if self._job is not None and (made or moved):
+                self._job.add(piece)
+            self.pieces.append(piece)
+            if piece.error is None:
+                self._turns.append(Turn(_spoken(text), piece.codes))
+            position, pause = piece.sample_start + piece.sample_count, self._pauses[text.end]
+            stop = False
+            if made:
+                spent += time.perf_counter() - began
+                spoken_size += sizes[index]
+                left = spent / max(spoken_size, 1) * sum(sizes[index + 1 :])
+                progress = NarrationProgress(piece=piece, done=index + 1, total=len(self._texts), seconds_left=left)
+                stop = self._on_piece is not None and self._on_piece(progress) is False
+            yield piece
+            if stop:
+                self.cancelled = index + 1 < len(self._texts)
+                return
+
+    def _speak(self, index: int, text: Piece) -> NarratedPiece | None:
+        """The piece, after as many attempts as it takes or may; None once cancelled."""
+        prompt = self._prompt(text)
+        first = 0 if self._job is None else self._job.attempts(index)
+        for attempt in range(first, self._config.retries + 1):
+            seed = piece_seed(self.seed, index, attempt)
+            made, error = self._attempt(prompt, text, seed)
+            if made is not None and made.finish_reason == "cancelled":
+                return None
+            if error is None:
+                break
+            _log.info("[narrate] piece %d, attempt %d: %s", index + 1, attempt + 1, error)
+        frames = 0 if made is None or error is not None else made.codes.shape[1]
+        return NarratedPiece(
+            index=index,
+            text=text.text,
+            start=text.start,
+            ends=text.end,
+            codes=np.zeros((self._speaker.num_codebooks, 0), np.int32) if made is None else made.codes[:, :frames],
+            seed=seed,
+            attempts=attempt + 1,
+            finish_reason=None if made is None else made.finish_reason,
+            error=error,
+            padded_frames=0 if made is None or error is not None else made.padded_frames,
+            sample_start=0,
+            sample_count=frames * self._frame_samples,
+        )
+
+    def _attempt(self, prompt: Int32, text: Piece, seed: int) -> tuple[Generation | None, str | None]:
+        """What was made, None after an error of the model; and why it will not do, None where it will."""
+        from dualar._core import ModelError
+
+        loop = self._speaker.loop(prompt, text.text, seed)
+        error: str | None = None
+        while True:
+            try:
+                frame = next(loop, None)
+            except ModelError as raised:
+                error = str(raised)
+                break
+            if frame is None:
+                break
+            if self._on_frame is not None and self._on_frame(frame) is False:
+                loop.close()
+        made = loop.result()
+        self.frames_made += loop.frames
+        self.prefill_ms += made.timings.prefill_ms
+        self.loop_ms += made.timings.loop_ms
+        return (made, _failure(made)) if error is None else (None, error)
+
+    def _prompt(self, text: Piece) -> Int32:
+        """The prompt, after as many of the last turns as fit into context_tokens and leave room to speak."""
+        spoken = _spoken(text)
+        best = self._speaker.prompt(spoken, [])
+        alone, room = best.shape[1], self._speaker.context_length
+        room -= min(DEFAULT_MAX_NEW_TOKENS, room - alone) if self._reserve is None else self._reserve
+        for count in range(1, len(self._turns) + 1):
+            longer = self._speaker.prompt(spoken, self._turns[-count:])
+            if longer.shape[1] - alone > self._config.context_tokens or longer.shape[1] > room:
+                break
+            best = longer
+        return best
+
+
+def _failure(made: Generation) -> str | None:
+    frames = made.codes.shape[1]
+    if made.finish_reason == "stalled":
+        return f"the model ran on without end, and was stopped after {frames} frames"
+    if made.finish_reason == "length":
+        return f"the model reached the most frames that are allowed, {frames}, before its end"
+    return "the model ended before its first frame" if frames == 0 else None
+
+
+def _spoken(piece: Piece) -> str:
+    """What is spoken of a piece: blanks where the text was cut would be the piece's end."""
+    return piece.text if piece.end == "text" else piece.text.rstrip()
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 40 else text[:37] + "..."

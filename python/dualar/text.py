@@ -1,0 +1,26 @@
+"""What a tokenizer gets of a text: what was written, composed (NFC), without control characters. Nothing else.
+
+Owns that one rule. Numbers, abbreviations and symbols are not spelled out, and no language is guessed: the model reads
+what it was given.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Line ends, in all the ways that control characters have for one, to a line feed.
+_LINE_ENDS = re.compile("\r\n|[\r\v\f\x85]")
+# The rest of Unicode's category Cc, but for tab and line feed: C0, DEL and C1.
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+
+
+def plain_text(text: str) -> str:
+    r"""The text as a prompt has it.
+
+    CR LF, CR, VT, FF and NEL (U+0085) become a line feed; line feed and tab stay; every other control character (Cc:
+    U+0000 to U+001F, U+007F to U+009F) is removed; then letters and their marks are composed (NFC). All else stays: the
+    line and paragraph separators, blanks of any width, and the invisible format characters (Cf) - joiners, the
+    zero-width space, direction marks, the soft hyphen, a byte order mark - that some scripts cannot do without.
+    """
+    return unicodedata.normalize("NFC", _CONTROL.sub("", _LINE_ENDS.sub("\n", text)))
