@@ -54,6 +54,10 @@ void bind_dual_ar(py::module_& m) {
         .def_readonly("logits", &StepOutput::logits)
         .def_readonly("hidden", &StepOutput::hidden);
 
+    py::class_<SlowPrefix>(m, "Prefix", "What a session's first positions left in its cache.")
+        .def_property_readonly("positions", [](const SlowPrefix& p) { return p.positions; })
+        .def_property_readonly("nbytes", [](const SlowPrefix& p) { return p.rows.size(); });
+
     py::class_<Session>(m, "Session", "KV caches and position of one request; one thread at a time.")
         .def_property_readonly("position", &Session::position)
         .def_property_readonly("max_positions", &Session::max_positions)
@@ -106,6 +110,12 @@ void bind_dual_ar(py::module_& m) {
             py::arg("hidden"), py::arg("code"), py::kw_only(), py::arg("temperature"), py::arg("top_p"),
             py::arg("top_k"), py::arg("seed"), py::arg("step"))
         .def("reset", &Session::reset)
+        .def_property_readonly("kv_type", &Session::kv_type)
+        .def(
+            "attention_rows", [](const Session& s, Whole positions) { return s.attention_rows(positions); },
+            py::arg("positions"))
+        .def("snapshot", &Session::snapshot, py::call_guard<py::gil_scoped_release>())
+        .def("restore", &Session::restore, py::arg("prefix"), py::call_guard<py::gil_scoped_release>())
         .def(
             "truncate", [](Session& s, Whole positions) { s.truncate(positions); }, py::arg("positions"))
         .def("_keep_probes", &Session::keep_probes, py::arg("keep"))

@@ -225,6 +225,34 @@ void Session::truncate(int64_t positions) {
     slow_.truncate(positions);
 }
 
+int64_t Session::attention_rows(int64_t positions) const {
+    if (positions < 1 || positions > max_positions())
+        throw std::invalid_argument(
+            text("[attention_rows] expected 1 to ", max_positions(), " positions, got ", positions));
+    return slow_.attention_rows(positions);
+}
+
+SlowPrefix Session::snapshot() {
+    const OneThread::Use use(one_thread_, "session");
+    if (position() == 0) throw std::invalid_argument("[snapshot] expected a session with positions, got one at 0");
+    return slow_.snapshot();
+}
+
+void Session::restore(const SlowPrefix& prefix) {
+    const OneThread::Use use(one_thread_, "session");
+    if (prefix.model != model_->slow_)
+        throw std::invalid_argument("[restore] expected a prefix of this session's model, got another model's");
+    if (prefix.type != slow_.kv_type())
+        throw std::invalid_argument(
+            text("[restore] expected a prefix in ", kv_type(), ", got ", ggml_type_name(prefix.type)));
+    if (position() != 0)
+        throw std::invalid_argument(text("[restore] expected a session at position 0, got one at ", position()));
+    if (prefix.positions > max_positions())
+        throw std::invalid_argument(
+            text("[restore] expected at most ", max_positions(), " positions, got ", prefix.positions));
+    slow_.restore(prefix);
+}
+
 void Session::keep_probes(bool keep) {
     const OneThread::Use use(one_thread_, "session");
     slow_.keep_probes(keep);

@@ -84,6 +84,11 @@ class Session {
     int graph_builds() const { return slow_.graph_builds() + (fast_ ? fast_->graph_builds() : 0); }
     void reset();
     void truncate(int64_t positions);
+    int64_t attention_rows(int64_t positions) const;
+    const char* kv_type() const { return slow_.kv_type() == GGML_TYPE_F32 ? "f32" : "f16"; }
+    // What the positions so far left behind, for sessions that shall begin with them.
+    SlowPrefix snapshot();
+    void restore(const SlowPrefix& prefix);
     void keep_probes(bool keep);
     std::map<std::string, std::vector<float>> probes() const { return slow_.probes(); }
 

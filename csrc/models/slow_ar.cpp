@@ -159,6 +159,7 @@ SlowState::SlowState(std::shared_ptr<const SlowAr> model, std::shared_ptr<Backen
     : model_(std::move(model)),
       backend_(std::move(backend)),
       max_positions_(max_positions),
+      kv_type_(kv_type),
       cache_(*backend_, model_->config.layers, model_->config.block.kv_heads, model_->config.block.head_dim,
              max_positions, kv_type) {}
 
@@ -194,6 +195,18 @@ void SlowState::run(Graph& graph, const int32_t* columns, int64_t count, int64_t
     graph.compute();
 }
 
+int64_t SlowState::attention_rows(int64_t positions) const {
+    return std::min(max_positions_, (positions + kKeyBucket - 1) / kKeyBucket * kKeyBucket);
+}
+
+SlowPrefix SlowState::snapshot() const { return {model_, kv_type_, position_, cache_.read(position_)}; }
+
+void SlowState::restore(const SlowPrefix& prefix) {
+    backend_->check_process();
+    cache_.write(prefix.positions, prefix.rows);
+    position_ = prefix.positions;
+}
+
 SlowOutput SlowState::feed(const int32_t* columns, int64_t count, bool all_positions, bool full_vocab) {
     backend_->check_process();
     const SlowConfig& c = model_->config;
@@ -208,7 +221,7 @@ SlowOutput SlowState::feed(const int32_t* columns, int64_t count, bool all_posit
         for (int64_t done = 0; done < count;) {
             const int64_t piece = std::min(kPrefillChunk, count - done);
             const int64_t needed = position_ + piece;
-            const int64_t keys = std::min(max_positions_, (needed + kKeyBucket - 1) / kKeyBucket * kKeyBucket);
+            const int64_t keys = attention_rows(needed);
             std::unique_ptr<Graph> prefill;
             if (piece > 1 || all_positions) prefill = make_graph(piece, keys, all_positions, full_vocab);
             Graph& graph = prefill ? *prefill : step_graph(keys, full_vocab);

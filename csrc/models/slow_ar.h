@@ -67,6 +67,15 @@ struct SlowOutput {
     int64_t width = 0;
 };
 
+// What a session's first positions left in its cache, on the host. Immutable; sessions of the same model and type of
+// cache can go on from it.
+struct SlowPrefix {
+    std::shared_ptr<const SlowAr> model;
+    ggml_type type;
+    int64_t positions;
+    std::vector<char> rows;
+};
+
 class SlowState {
   public:
     SlowState(std::shared_ptr<const SlowAr> model, std::shared_ptr<Backend> backend, int64_t max_positions,
@@ -81,6 +90,13 @@ class SlowState {
     // For a graph that runs several requests: it writes the next position there, then says that it has.
     const nn::KvCache& cache() const { return cache_; }
     void advance() { ++position_; }
+    // Rows of the cache that attention runs over when a feed ends at so many positions: the bits of what it computes
+    // may depend on them.
+    int64_t attention_rows(int64_t positions) const;
+    ggml_type kv_type() const { return kv_type_; }
+    SlowPrefix snapshot() const;
+    // Checked by the caller: the prefix fits, and the state is at its beginning.
+    void restore(const SlowPrefix& prefix);
     size_t nbytes() const { return cache_.nbytes(); }
     int graph_builds() const { return graph_builds_; }
     // Keep every block's output of graphs built from now on; read them with probes().
@@ -96,6 +112,7 @@ class SlowState {
     std::shared_ptr<Backend> backend_;
     int64_t max_positions_;
     int64_t position_ = 0;
+    ggml_type kv_type_;
     nn::KvCache cache_;
     nn::AttentionFeed feed_;
     std::vector<float> embedded_;

@@ -31,6 +31,33 @@ size_t KvCache::nbytes(int layers, int64_t kv_dim, int64_t rows, ggml_type type)
     return 2 * static_cast<size_t>(layers) * static_cast<size_t>(rows) * ggml_row_size(type, kv_dim);
 }
 
+// copy(tensor, offset in it, bytes) for each run of bytes that the first `count` rows are.
+template <class Copy>
+void KvCache::each_run(int64_t count, const Copy& copy) const {
+    for (const Layer& layer : layers_)
+        for (ggml_tensor* tensor : {layer.keys, layer.values})
+            for (int64_t head = 0; head < tensor->ne[2]; ++head)
+                copy(tensor, static_cast<size_t>(head) * tensor->nb[2], static_cast<size_t>(count) * tensor->nb[1]);
+}
+
+std::vector<char> KvCache::read(int64_t count) const {
+    std::vector<char> rows(nbytes(static_cast<int>(layers_.size()), kv_dim_, count, type_));
+    char* out = rows.data();
+    each_run(count, [&](ggml_tensor* tensor, size_t offset, size_t size) {
+        ggml_backend_tensor_get(tensor, out, offset, size);
+        out += size;
+    });
+    return rows;
+}
+
+void KvCache::write(int64_t count, const std::vector<char>& rows) {
+    const char* in = rows.data();
+    each_run(count, [&](ggml_tensor* tensor, size_t offset, size_t size) {
+        ggml_backend_tensor_set(tensor, in, offset, size);
+        in += size;
+    });
+}
+
 AttentionInputs make_attention_inputs(GraphBuilder& g, const std::string& name, int64_t positions, int64_t keys,
                                       bool cached) {
     return {g.input(name + ".positions", GGML_TYPE_I32, positions),

@@ -25,7 +25,15 @@ class KvCache {
     size_t nbytes() const { return nbytes(static_cast<int>(layers_.size()), kv_dim_, rows_, type_); }
     static size_t nbytes(int layers, int64_t kv_dim, int64_t rows, ggml_type type);
 
+    // The first `count` rows of every layer, copied to the host and back: keys, then values, head by head. They fit a
+    // cache of the same layers, heads and type, of any number of rows.
+    std::vector<char> read(int64_t count) const;
+    void write(int64_t count, const std::vector<char>& rows);
+
   private:
+    template <class Copy>
+    void each_run(int64_t count, const Copy& copy) const;
+
     int64_t kv_dim_;
     int64_t rows_;
     ggml_type type_;

@@ -111,6 +111,14 @@ class DualAR:
     def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
         """hidden [D], prefix int [1 <= k < N] (the semantic code first) -> logits [C] of codebook k."""
 
+class Prefix:
+    """What a session's first positions left in its cache, on the host. Immutable."""
+
+    @property
+    def positions(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
 class Session:
     """KV caches and position of one running request. One thread at a time; ValueError for a second caller."""
 
@@ -122,6 +130,17 @@ class Session:
     def nbytes(self) -> int: ...  # KV caches, bytes
     @property
     def graph_builds(self) -> int: ...  # graphs built since creation, Slow-AR and Fast-AR
+    @property
+    def kv_type(self) -> str: ...  # "f32" or "f16"
+    def attention_rows(self, positions: int) -> int:
+        """Rows of the cache that attention runs over where a feed ends at so many positions."""
+    def snapshot(self) -> Prefix:
+        """What the positions so far left behind; ValueError at position 0."""
+    def restore(self, prefix: Prefix) -> None:
+        """Go on from a snapshot, at position 0, as if its positions had been fed in the same calls.
+
+        ValueError for a snapshot of another model, type or of more positions than there are, or at another position.
+        """
     def prefill(self, prompt: Integers, *, all_positions: bool = False, full_vocab: bool = False) -> StepOutput:
         """prompt int [1 + N, T] -> logits and hidden of the last position (of all T with all_positions)."""
     def step(self, column: Integers, *, full_vocab: bool = False) -> StepOutput:

@@ -24,6 +24,7 @@ from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig,
 from dualar.generate import Frame, FrameLoop, Generation, generate
 from dualar.narration import Narrates
 from dualar.parts import ForkGuard, load_parts, make_codec, no_codec, number, open_runtime, open_s2
+from dualar.prefix_cache import DEFAULT_PREFIX_CACHE_BYTES, PrefixCache
 from dualar.prompt import Turn, build_prompt
 from dualar.stream import DEFAULT_MAX_AHEAD, SpeechStream
 from dualar.tokenizer import METADATA_KEY, Tokenizer
@@ -45,6 +46,7 @@ def load(
     kv_type: KvType = "auto",
     tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
     im_end_id: int | None = None,
+    prefix_cache_bytes: int = DEFAULT_PREFIX_CACHE_BYTES,
 ) -> Engine:
     """Load a GGUF file; use the result as a context manager, or close() it.
 
@@ -52,14 +54,16 @@ def load(
     container allow; no more than their CPUs are started, for they would wait for one another. fast_ar: "cached"
     (quick) or "recompute" (the stateless check; the same codes). kv_type: "f32", "f16" or "auto" (f32 for F32 weights,
     else f16). tokenizer: a tokenizer.json or a Tokenizer, by default the one in the file, beside it or in its parent
-    folder. im_end_id: the token that ends speech, by default the tokenizer's `<|im_end|>`.
+    folder. im_end_id: the token that ends speech, by default the tokenizer's `<|im_end|>`. prefix_cache_bytes: how much
+    of voices' prompts to keep computed, so that the next request with a voice begins sooner; 0 keeps none.
 
     Errors: ValueError for a bad option; ModelError for a file that is missing, damaged or of another kind;
     BackendError for a device that this build or machine lacks.
     """
     return Engine(
-        path, device=device, threads=threads, fast_ar=fast_ar, kv_type=kv_type, tokenizer=tokenizer, im_end_id=im_end_id
-    )
+        path, device=device, threads=threads, fast_ar=fast_ar, kv_type=kv_type, tokenizer=tokenizer,
+        im_end_id=im_end_id, prefix_cache_bytes=prefix_cache_bytes,
+    )  # fmt: skip
 
 
 class Engine(Narrates):
@@ -79,11 +83,13 @@ class Engine(Narrates):
         kv_type: KvType = "auto",
         tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
         im_end_id: int | None = None,
+        prefix_cache_bytes: int = DEFAULT_PREFIX_CACHE_BYTES,
     ) -> None:
         """As `load`, which is the way to make one."""
         _one_of("fast_ar", fast_ar, get_args(FastAR))
         _one_of("kv_type", kv_type, get_args(KvType))
         im_end_id = number("im_end_id", im_end_id, 0)
+        self._prefix_cache = PrefixCache(prefix_cache_bytes)
         file = open_s2(path)
         self._fast_ar = fast_ar
         self._kv_type = kv_type
@@ -150,6 +156,12 @@ class Engine(Narrates):
             )
         return tokenizer
 
+    @property
+    def prefix_cache(self) -> PrefixCache:
+        """What is kept of voices' prompts: nbytes, entries, limit (to set), clear(). It changes no result."""
+        self._check()
+        return self._prefix_cache
+
     def build_prompt(self, text: str, *, voice: VoiceLike | None = None) -> npt.NDArray[np.int32]:
         """The prompt int32 [1 + num_codebooks, T] that makes this model speak `text`; as `dualar.build_prompt`.
 
@@ -199,6 +211,7 @@ class Engine(Narrates):
             text_tokens=text_tokens,
             fast_ar=self._fast_ar,
             kv_type=self._kv_type,
+            prefix_cache=self._prefix_cache,
         )
 
     def synthesize(
@@ -239,6 +252,7 @@ class Engine(Narrates):
             text_tokens=len(tokenizer.encode_text(text)),
             fast_ar=self._fast_ar,
             kv_type=self._kv_type,
+            prefix_cache=self._prefix_cache,
         )
         started = time.perf_counter()
         samples = codec._decode(generation.codes, on_decode)
@@ -295,6 +309,7 @@ class Engine(Narrates):
             text_tokens=len(tokenizer.encode_text(text)),
             fast_ar=self._fast_ar,
             kv_type=self._kv_type,
+            prefix_cache=self._prefix_cache,
         )
         return SpeechStream(
             loop,
@@ -309,6 +324,7 @@ class Engine(Narrates):
     def close(self) -> None:
         """Give the weights back. Requests still running in other threads end first; a later use is a ValueError."""
         self._closed = True
+        self._prefix_cache.limit = 0  # those that still run hold it
         self._model = self._codec = self._runtime = self._tokenizer = None
 
     def __enter__(self) -> Engine:

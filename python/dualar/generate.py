@@ -22,6 +22,7 @@ from dualar.config import (
     StallGuard,
 )
 from dualar.frames import FinishReason, Frame, FrameRules, Generation, Timings
+from dualar.prefix_cache import PrefixCache, prefill
 from dualar.request import checked_fast_ar
 
 Float32 = npt.NDArray[np.float32]
@@ -103,9 +104,11 @@ class FrameLoop(Iterator[Frame]):
         fast_ar: str = "cached",
         kv_type: str = "auto",
         session: Session | None = None,
+        prefix_cache: PrefixCache | None = None,
     ) -> None:
         self._model = model
         self._rules = FrameRules(model, prompt, config, seed=seed, text_tokens=text_tokens, session=session)
+        self._prefix_cache = prefix_cache
         self._cached = checked_fast_ar(model, fast_ar)
         self._session = session or model.session(max_positions=self._rules.positions, kv_type=kv_type)
         # The compiled core draws a whole frame's codes in one call where it knows the family; the same codes come from
@@ -151,7 +154,7 @@ class FrameLoop(Iterator[Frame]):
     def _run(self) -> Generator[Frame, None, None]:
         rules = self._rules
         began = time.perf_counter()
-        out = self._session.prefill(rules.prompt)
+        out = prefill(self._session, self._model, rules.prompt, self._prefix_cache)
         self._prefill_s = time.perf_counter() - began
         began = time.perf_counter()
         while rules.draw(out.logits):
@@ -218,6 +221,7 @@ def generate(
     fast_ar: str = "cached",
     kv_type: str = "auto",
     session: Session | None = None,
+    prefix_cache: PrefixCache | None = None,
 ) -> Generation:
     """Run the model on a prompt int [1 + N, T] until it ends, or a rule ends it.
 
@@ -227,7 +231,8 @@ def generate(
     and keeps the frames so far, this one included. stall_guard ends runaways; None turns it off. text_tokens: the
     text's length, for the guard's limit of frames per text token. fast_ar: "cached" or "recompute", the same codes.
     kv_type: as for `DualAR.session`, which is asked for just the positions of this request, unless a `session` is
-    given; that one may hold earlier positions, which the prompt then continues.
+    given; that one may hold earlier positions, which the prompt then continues. prefix_cache: where the part of the
+    prompt that is a voice's is kept; it is computed apart from the rest with or without one.
 
     If a Fast-AR computation fails (BackendError), the rest of that frame is 0 and `padded_frames` counts it.
     Errors: ValueError for a prompt or option out of range; ModelError for logits that are NaN; BackendError for the
@@ -240,8 +245,9 @@ def generate(
         stall_guard=stall_guard,
     )
     loop = FrameLoop(
-        model, prompt, config, seed=seed, text_tokens=text_tokens, fast_ar=fast_ar, kv_type=kv_type, session=session
-    )
+        model, prompt, config, seed=seed, text_tokens=text_tokens, fast_ar=fast_ar, kv_type=kv_type, session=session,
+        prefix_cache=prefix_cache,
+    )  # fmt: skip
     for frame in loop:
         if on_frame is not None and on_frame(frame) is False:
             loop.close()

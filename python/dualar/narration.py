@@ -26,6 +26,7 @@ from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig,
 from dualar.generate import Frame, FrameLoop, Timings
 from dualar.narrate import NarratedPiece, NarrationConfig, NarrationProgress, Narrator
 from dualar.narration_job import Job, Request
+from dualar.prefix_cache import PrefixCache
 from dualar.prompt import Turn
 from dualar.request import checked_seed, frame_budget
 from dualar.stream import DEFAULT_MAX_AHEAD, AudioChunk, ChunkStream, Handover, check_cadence
@@ -210,6 +211,7 @@ class Narrates:
     if TYPE_CHECKING:
         _fast_ar: str
         _kv_type: str
+        _prefix_cache: PrefixCache
         _fork_guard: Callable[[], None]
 
         @property
@@ -347,9 +349,10 @@ class Narrates:
             )  # fmt: skip
             job = Job.open(job_path, request, seed=seed, num_codebooks=model.num_codebooks, codec=codec)
             seed = job.seed
+        loop = {"fast_ar": self._fast_ar, "kv_type": self._kv_type, "prefix_cache": self._prefix_cache}
         narrator = Narrator(
             text,
-            Voiced(model, tokenizer, build, generation, {"fast_ar": self._fast_ar, "kv_type": self._kv_type}),
+            Voiced(model, tokenizer, build, generation, loop),
             config,
             seed=checked_seed(seed),
             max_new_tokens=max_new_tokens,

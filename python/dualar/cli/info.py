@@ -173,6 +173,13 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
             "Memory",
             f"{common.amount(file.nbytes)} weights, {common.amount(model.kv_bytes(positions))} cache for {what}",
         )
+        if rate and model.context_length > 1:
+            second = rate * (model.kv_bytes(2) - model.kv_bytes(1))
+            limit = engine.prefix_cache.limit
+            _line(
+                "Prefix cache",
+                f"{common.amount(second)} for a second of a voice's recording, {common.amount(limit)} at most",
+            )
         if frames > model.context_length:
             _line("", f"{frames} frames are more than the model's context of {model.context_length}")
     unused = [*(model.unused_tensors if model else ()), *(codec.unused_tensors if codec else ())]
