@@ -203,13 +203,21 @@ def test_two_clips_of_one_length_never_share(cached: Engine, uncached: Engine) -
 
 @pytest.mark.parametrize("room", [1, 40, 200, 1500])
 def test_room_for_frames_changes_nothing(cached: Engine, uncached: Engine, room: int) -> None:
-    """A short session has fewer rows to attend to: it does not take over what was computed over more."""
     voice = voice_of(cached, 270, 3)
     cached.synthesize(TEXT, voice=voice, seed=4, max_new_tokens=1000, min_tokens_before_end=1)
     options = {"seed": 4, "max_new_tokens": room, "min_tokens_before_end": min(room, 5)}
     np.testing.assert_array_equal(
         cached.synthesize(TEXT, voice=voice, **options).codes, uncached.synthesize(TEXT, voice=voice, **options).codes
     )
+    assert [entry.uses for entry in cached.prefix_cache.entries] == [1]
+
+
+def test_a_session_of_fewer_rows_does_not_take_over_what_was_computed_over_more(cached: Engine) -> None:
+    prompt = cached.build_prompt(TEXT, voice=voice_of(cached, 40, 3))
+    for room in (256, 110, 300, 111, 110):
+        session = cached.model.session(max_positions=room)
+        prefill(session, cached.model, prompt, cached.prefix_cache)
+    assert [entry.uses for entry in cached.prefix_cache.entries] == [1, 0, 1]
 
 
 def test_a_long_text_computes_its_voice_once(cached: Engine, uncached: Engine) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualar.config import GenerationConfig, StallGuard
+from dualar.prefix_cache import session_positions
 from dualar.request import checked_prompt, checked_seed, frame_budget, text_limit
 from dualar.sampling import LogitsError, sample
 
@@ -107,7 +108,7 @@ class FrameRules:
     @property
     def positions(self) -> int:
         """How many a session must have for this request."""
-        return int(self.prompt.shape[1]) + self.max_new_tokens
+        return session_positions(self._model, self.prompt, self.max_new_tokens)
 
     @property
     def semantic_code(self) -> int:

@@ -30,6 +30,8 @@ Int32 = npt.NDArray[np.int32]
 
 DEFAULT_PREFIX_CACHE_BYTES = 2**28
 
+_ATTENTION_ROWS = 256
+
 _log = logging.getLogger("dualar")
 
 
@@ -137,6 +139,18 @@ def prefix_length(model: Model, prompt: Int32) -> int:
     length = int(ends[0]) + 1
     spoken = (ids[:length] >= main_ids[0]) & (ids[:length] <= main_ids[-2])
     return length if spoken.any() else 0
+
+
+def session_positions(model: Model, prompt: Int32, frames: int) -> int:
+    """Positions of a session for a prompt and so many frames.
+
+    With a prefix a multiple of what the core's attention runs over (256), so that short requests too share what is
+    kept, whatever their length.
+    """
+    positions = int(prompt.shape[1]) + frames
+    if prefix_length(model, prompt):
+        positions = min(-(-positions // _ATTENTION_ROWS) * _ATTENTION_ROWS, model.context_length)
+    return positions
 
 
 def prefill(session: Session, model: Model, prompt: Int32, cache: PrefixCache | None) -> StepOutput:
