@@ -46,7 +46,7 @@ class NarrationConfig(Validated):
     family = "narrate"
 
     piece_size: int = option(DEFAULT_MAX_SIZE, 1, _INT_MAX, "how long a piece may get, in letters")
-    context_tokens: int = option(1024, 0, _INT_MAX, "positions of earlier turns that a piece is given; 0 is none")
+    context_tokens: int = option(768, 0, _INT_MAX, "positions of earlier turns that a piece is given; 0 is none")
     retries: int = option(1, 0, 100, "how often a piece that failed is tried again, each time with another seed")
     pause_ms: float | Mapping[PieceEnd, float] = field(default_factory=dict)
 

@@ -147,7 +147,7 @@ def say(
         ),
     ] = 0,
     pause: narrating.PauseOption = None,
-    context: narrating.ContextOption = 1024,
+    context: narrating.ContextOption = 768,
     retries: narrating.RetriesOption = 1,
     continue_from: narrating.ContinueOption = None,
     stream: Annotated[
