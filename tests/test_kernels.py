@@ -140,7 +140,7 @@ def rounded(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("columns", [1, 3, 4, 13])
 def test_quantized_product(form: str, type_name: str, n: int, depth: int, columns: int) -> None:
     rng = np.random.default_rng([n, depth, columns])
-    rows = _core._quantize(rng.standard_normal((n, depth)).astype(np.float32), type_name)
+    rows = _core.quantize(rng.standard_normal((n, depth)).astype(np.float32), type_name)
     x = rng.standard_normal((columns, depth)).astype(np.float32) * 3
     x[0, :32] = 0  # a block without a scale
     want = rounded(x) @ _core._dequantize(rows, type_name, n, depth).T.astype(np.float64)
@@ -156,7 +156,7 @@ def test_quantized_product_at_its_largest_values(form: str, type_name: str) -> N
     signs = np.where(np.arange(256) % 2, 1.0, -1.0).astype(np.float32)
     weights = np.stack([signs, -signs, np.ones(256, np.float32), -np.ones(256, np.float32)] * 5)
     x = np.stack([signs, -signs, np.ones(256, np.float32)])
-    rows = _core._quantize(weights, type_name)
+    rows = _core.quantize(weights, type_name)
     want = rounded(x) @ _core._dequantize(rows, type_name, len(weights), 256).T.astype(np.float64)
     got = _core._quantized_product(x, rows, type_name, form=form)
     np.testing.assert_allclose(got, want, atol=1e-3)
@@ -165,7 +165,7 @@ def test_quantized_product_at_its_largest_values(form: str, type_name: str) -> N
 @forms
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_quantized_product_does_not_hide_what_is_not_a_number(form: str, bad: float) -> None:
-    rows = _core._quantize(np.ones((20, 256), np.float32), "Q8_0")
+    rows = _core.quantize(np.ones((20, 256), np.float32), "Q8_0")
     x = np.ones((2, 256), np.float32)
     x[1, 77] = bad
     got = _core._quantized_product(x, rows, "Q8_0", form=form)
@@ -174,7 +174,7 @@ def test_quantized_product_does_not_hide_what_is_not_a_number(form: str, bad: fl
 
 def test_every_form_gives_the_same_quantized_product() -> None:
     rng = np.random.default_rng(0)
-    rows = _core._quantize(rng.standard_normal((50, 512)).astype(np.float32), "Q4_K")
+    rows = _core.quantize(rng.standard_normal((50, 512)).astype(np.float32), "Q4_K")
     x = rng.standard_normal((5, 512)).astype(np.float32)
     results = [_core._quantized_product(x, rows, "Q4_K", form=form) for form in FORMS]
     for other in results[1:]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
-from dualar.convert import names
+import pytest
+from dualar.convert import names, qwen3_names
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ["runtime", "nn", "models", "bindings"]
@@ -29,15 +31,16 @@ def test_lower_layers_know_no_names() -> None:
             assert '.weight"' not in code, f"{source.name} knows a tensor name"
 
 
-def test_names_agree_between_cpp_and_python() -> None:
-    header = (ROOT / "csrc" / "models" / "names.h").read_text(encoding="utf-8")
-    cpp = dict(re.findall(r'inline constexpr const char\* k(\w+) = "(.*)";', header))
+@pytest.mark.parametrize("header, module, at_least", [("names.h", names, 80), ("qwen3_names.h", qwen3_names, 50)])
+def test_names_agree_between_cpp_and_python(header: str, module: ModuleType, at_least: int) -> None:
+    code = (ROOT / "csrc" / "models" / header).read_text(encoding="utf-8")
+    cpp = dict(re.findall(r'inline constexpr const char\* k(\w+) =\s+"(.*)";', code))
     in_python = {
         "".join(part.capitalize() for part in name.lower().split("_")): value
-        for name, value in vars(names).items()
+        for name, value in vars(module).items()
         if name.isupper()
     }
-    assert len(cpp) > 80
+    assert len(cpp) > at_least
     assert in_python == cpp
 
 

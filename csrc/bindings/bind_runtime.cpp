@@ -4,8 +4,9 @@
 
 #include "bindings/arrays.h"
 #include "runtime/backend.h"
-#include "runtime/gguf_file.h"
+#include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/weights.h"
 
 namespace dualar::bindings {
 
@@ -38,6 +39,23 @@ void set_sink(const py::object& sink) {
             error.discard_as_unraisable("dualar's log sink");
         }
     });
+}
+
+// values [rows, columns] as the type keeps them (ggml_quantize_chunk).
+py::array_t<uint8_t> quantize(const py::array_t<float, py::array::c_style | py::array::forcecast>& values,
+                              const std::string& type_name) {
+    const ggml_type type = supported_type(type_name);
+    if (values.ndim() != 2 || values.shape(1) % ggml_blck_size(type) != 0)
+        throw std::invalid_argument(text("[values] expected [rows, columns], columns a multiple of ",
+                                         ggml_blck_size(type), ", the block of ", ggml_type_name(type)));
+    const int64_t rows = values.shape(0);
+    const int64_t columns = values.shape(1);
+    py::array_t<uint8_t> out(static_cast<py::ssize_t>(static_cast<size_t>(rows) * ggml_row_size(type, columns)));
+    const float* from = values.data();
+    uint8_t* to = out.mutable_data();
+    const py::gil_scoped_release release;
+    ggml_quantize_chunk(type, from, to, 0, rows, columns, nullptr);
+    return out;
 }
 
 }  // namespace
@@ -95,6 +113,8 @@ void bind_runtime(py::module_& m) {
                 all.append(py::make_tuple(t.name, ggml_type_name(t.type), py::tuple(py::cast(t.shape))));
             return all;
         });
+
+    m.def("quantize", &quantize, py::arg("values"), py::arg("type_name"));
 }
 
 }  // namespace dualar::bindings

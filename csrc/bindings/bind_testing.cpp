@@ -16,30 +16,9 @@ namespace dualar::bindings {
 
 namespace {
 
-ggml_type type_named(const std::string& name) {
-    for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
-        const auto type = static_cast<ggml_type>(i);
-        const char* known = ggml_type_name(type);
-        if (known != nullptr && is_supported(type) && strcasecmp(known, name.c_str()) == 0) return type;
-    }
-    throw std::invalid_argument(text("[type] expected a supported ggml type, got ", name));
-}
-
-py::array_t<uint8_t> quantize(const py::array_t<float, py::array::c_style | py::array::forcecast>& values,
-                              const std::string& type_name) {
-    const ggml_type type = type_named(type_name);
-    if (values.ndim() != 2 || values.shape(1) % ggml_blck_size(type) != 0)
-        throw std::invalid_argument("[values] expected [rows, columns], columns a multiple of the block");
-    const int64_t rows = values.shape(0);
-    const int64_t columns = values.shape(1);
-    py::array_t<uint8_t> out(static_cast<py::ssize_t>(static_cast<size_t>(rows) * ggml_row_size(type, columns)));
-    ggml_quantize_chunk(type, values.data(), out.mutable_data(), 0, rows, columns, nullptr);
-    return out;
-}
-
 py::array_t<float> dequantize(const py::array_t<uint8_t, py::array::c_style>& data, const std::string& type_name,
                               int64_t rows, int64_t columns) {
-    const ggml_type type = type_named(type_name);
+    const ggml_type type = supported_type(type_name);
     if (rows < 1 || columns < 1 || columns % ggml_blck_size(type) != 0 ||
         static_cast<size_t>(data.size()) != static_cast<size_t>(rows) * ggml_row_size(type, columns))
         throw std::invalid_argument("[data] expected rows * the row size of the type");
@@ -127,7 +106,7 @@ py::array_t<float> product(const Floats& x, const Floats& weights, int64_t taps,
 py::array_t<float> quantized_product(const Floats& x, const py::array_t<uint8_t, py::array::c_style>& rows,
                                      const std::string& type_name, int threads, const std::string& form) {
     const nn::CpuKernels& kernels = kernels_named(form);
-    const ggml_type type = type_named(type_name);
+    const ggml_type type = supported_type(type_name);
     const int64_t depth = x.shape(1);
     const size_t row_bytes = ggml_row_size(type, depth);
     const nn::PackedMatrix matrix(rows.data(), type, rows.size() / static_cast<py::ssize_t>(row_bytes), depth, threads,
@@ -209,7 +188,6 @@ class GgmlProducts {
 }  // namespace
 
 void bind_testing(py::module_& m) {
-    m.def("_quantize", &quantize, py::arg("values"), py::arg("type_name"));
     m.def("_dequantize", &dequantize, py::arg("data"), py::arg("type_name"), py::arg("rows"), py::arg("cols"));
     m.def("_quantized_product", &quantized_product, py::arg("x"), py::arg("rows"), py::arg("type_name"), py::kw_only(),
           py::arg("threads") = 1, py::arg("form"));

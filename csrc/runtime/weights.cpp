@@ -1,5 +1,7 @@
 #include "runtime/weights.h"
 
+#include <strings.h>
+
 #include <algorithm>
 
 #include "runtime/error.h"
@@ -45,6 +47,17 @@ bool is_supported(ggml_type type) {
         default:
             return false;
     }
+}
+
+ggml_type supported_type(const std::string& name) {
+    std::string known;
+    for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
+        const auto type = static_cast<ggml_type>(i);
+        if (!is_supported(type)) continue;
+        if (strcasecmp(ggml_type_name(type), name.c_str()) == 0) return type;
+        known += text(known.empty() ? "" : ", ", ggml_type_name(type));
+    }
+    throw std::invalid_argument(text("[type] expected one of ", known, ", got ", name));
 }
 
 std::vector<float> to_float(const FileTensor& tensor) {

@@ -22,6 +22,8 @@ std::vector<float> to_float(const FileTensor& tensor);
 
 // Weight types of the published files: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K.
 bool is_supported(ggml_type type);
+// The supported type of that name, in any case ("q8_0"); std::invalid_argument for another.
+ggml_type supported_type(const std::string& name);
 
 class Weights {
   public:

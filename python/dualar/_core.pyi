@@ -70,6 +70,12 @@ class ModelFile:
     def get(self, key: str) -> Any: ...  # a metadata value, or None where the key is absent
     def tensors(self) -> list[tuple[str, str, tuple[int, ...]]]: ...  # name, ggml type, numpy shape
 
+def quantize(values: Float32, type_name: str) -> npt.NDArray[np.uint8]:
+    """values [rows, columns] -> the rows' bytes in a ggml type that weights may have ("q8_0").
+
+    ValueError for another type, or columns that are no multiple of its block.
+    """
+
 class StepOutput:
     """logits [n] (or [T, n]) and hidden [D] (or [T, D]), float32. `hidden` is what the Fast-AR is given."""
 
@@ -296,7 +302,4 @@ class WaveNetState:
         """Back to the start of a clip: zeros in every ring."""
 
 # For the tests of this project only.
-def _quantize(values: Float32, type_name: str) -> npt.NDArray[np.uint8]:
-    """values [rows, cols] -> the rows' bytes in the ggml type (`ggml_quantize_chunk`)."""
-
 def _dequantize(data: npt.NDArray[np.uint8], type_name: str, rows: int, cols: int) -> Float32: ...

@@ -275,14 +275,14 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
         if target.exists() and not target.is_file():
             target.write_bytes(data)  # a device or a pipe: renaming would put a plain file in its place
             return
-        with _replacing(target) as file:
+        with replacing(target) as file:
             file.write(data)
     except OSError as error:
         raise type(error)(error.errno, f"[output] cannot write {target}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
+def replacing(target: Path) -> Iterator[BinaryIO]:
     """A file beside `target` that takes its place if the block ends well and vanishes if it does not."""
     final = Path(os.path.realpath(target))  # a link stays a link
     temporary = final.with_name(f".dualar-{secrets.token_hex(6)}.tmp")

@@ -1,0 +1,99 @@
+"""A GGUF file (version 3), written front to back with one tensor in memory at a time.
+
+Owns the byte format and that the file appears whole or not at all. Leaves types and values to the caller.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dualar.audio import replacing
+from dualar.convert.quantize import GGML_TYPES, nbytes
+
+Value = bool | int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
+
+_ALIGNMENT = 32
+_UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of the file: its name, numpy shape, type (as `quantize` names it) and where its bytes come from."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    data: Callable[[], npt.NDArray[np.uint8]]
+
+
+def write_gguf(
+    path: Path,
+    metadata: Mapping[str, Value],
+    tensors: Sequence[Tensor],
+    *,
+    on_tensor: Callable[[int, int], object] | None = None,
+) -> None:
+    """Write the file; an existing one is replaced once the new one is whole. OSError where that fails.
+
+    metadata: int becomes UINT32 (INT32 where negative or in arrays), float FLOAT32, and bool, str and their sequences
+    what they are. on_tensor is called with (bytes of tensors written, of all).
+    """
+    sizes = [nbytes(tensor.shape, tensor.kind) for tensor in tensors]
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
+    for key, value in metadata.items():
+        head += _string(key) + _value(key, value)
+    offset = 0
+    for tensor, size in zip(tensors, sizes, strict=True):
+        dimensions = tensor.shape[::-1]  # the fastest first
+        head += _string(tensor.name) + struct.pack(f"<I{len(dimensions)}Q", len(dimensions), *dimensions)
+        head += struct.pack("<IQ", GGML_TYPES[tensor.kind], offset)
+        offset += _padded(size)
+    done, total = 0, sum(sizes)
+    with replacing(path) as file:
+        file.write(head.ljust(_padded(len(head)), b"\0"))
+        for tensor, size in zip(tensors, sizes, strict=True):
+            data = tensor.data()
+            assert data.nbytes == size, f"{tensor.name}: {data.nbytes} bytes, not {size}"
+            file.write(data.data)
+            file.write(b"\0" * (_padded(size) - size))
+            done += size
+            if on_tensor is not None:
+                on_tensor(done, total)
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _string(text: str) -> bytes:
+    data = text.encode("utf-8")
+    return struct.pack("<Q", len(data)) + data
+
+
+def _value(key: str, value: Value) -> bytes:
+    if isinstance(value, bool):
+        return struct.pack("<IB", _BOOL, value)
+    if isinstance(value, int):
+        return struct.pack("<II", _UINT32, value) if value >= 0 else struct.pack("<Ii", _INT32, value)
+    if isinstance(value, float):
+        return struct.pack("<If", _FLOAT32, value)
+    if isinstance(value, str):
+        return struct.pack("<I", _STRING) + _string(value)
+    kind, parts = _array(key, list(value))
+    return struct.pack("<IIQ", _ARRAY, kind, len(value)) + b"".join(parts)
+
+
+def _array(key: str, values: Sequence[object]) -> tuple[int, list[bytes]]:
+    if all(isinstance(v, str) for v in values) and values:
+        return _STRING, [_string(str(v)) for v in values]
+    if all(type(v) is int for v in values):
+        return _INT32, [struct.pack("<i", v) for v in values]
+    if all(isinstance(v, float) for v in values):
+        return _FLOAT32, [struct.pack("<f", v) for v in values]
+    raise TypeError(f"{key}: expected an array of one type, got {values!r}")

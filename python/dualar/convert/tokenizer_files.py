@@ -1,0 +1,121 @@
+"""A tokenizer as vocab.json, merges.txt and tokenizer_config.json, to the one JSON text that a model file holds.
+
+Owns that translation for Qwen's byte-level BPE: NFC, Qwen2's splitting pattern, control tokens at the ids that the
+config gives them. Leaves using it to `dualar.tokenizer`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dualar import _core
+from dualar.convert.checkpoint import read_json
+
+PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Qwen2's pre-tokenizer."""
+
+
+def qwen_tokenizer_json(folder: Path, *, vocab_size: int) -> str:
+    """The content of a tokenizer.json for the files in `folder`; ModelError for files that do not fit together.
+
+    vocab_size: rows of the model's text embedding, which bound the ids.
+    """
+    vocab = read_json(folder / "vocab.json")
+    where = folder / "vocab.json"
+    if not all(type(i) is int for i in vocab.values()):
+        raise _core.ModelError(f"[tokenizer] {where}: expected an id for each token")
+    merges = _read_merges(folder / "merges.txt")
+    added = _added_tokens(folder / "tokenizer_config.json")
+    beyond = sorted(
+        (i, token)
+        for token, i in [*vocab.items(), *((t["content"], t["id"]) for t in added)]
+        if not 0 <= i < vocab_size
+    )
+    if beyond:
+        raise _core.ModelError(
+            f"[tokenizer] {where}: expected ids from 0 to {vocab_size - 1}, the model's text vocabulary, got "
+            f"{len(beyond)} others: {', '.join(f'{i} ({token})' for i, token in beyond[:4])}"
+        )
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False},
+                {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
+            ],
+        },
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": merges,
+        },
+    }
+    text = json.dumps(content, ensure_ascii=False)
+    _check(text, added, source=str(folder))
+    return text
+
+
+def _read_merges(path: Path) -> list[list[str]]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _core.ModelError(f"[tokenizer] cannot read {path}: {error}") from error
+    merges = []
+    for number, line in enumerate(lines, 1):
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        parts = line.split(" ")
+        if len(parts) != 2:
+            raise _core.ModelError(f"[tokenizer] {path}, line {number}: expected two tokens, got {line[:80]!r}")
+        merges.append(parts)
+    return merges
+
+
+def _added_tokens(path: Path) -> list[dict[str, Any]]:
+    listed = read_json(path).get("added_tokens_decoder")
+    if not isinstance(listed, dict):
+        raise _core.ModelError(f"[tokenizer] {path}: expected added_tokens_decoder, an object, got {listed!r:.80}")
+    added = []
+    for key, entry in listed.items():
+        if not key.isdecimal() or not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
+            raise _core.ModelError(f"[tokenizer] {path}: expected ids with tokens, got {key[:20]!r}: {entry!r:.80}")
+        flags = {flag: entry.get(flag) is True for flag in ("single_word", "lstrip", "rstrip", "normalized", "special")}
+        added.append({"id": int(key), "content": entry["content"], **flags})
+    return sorted(added, key=lambda token: token["id"])
+
+
+def _check(text: str, added: list[dict[str, Any]], *, source: str) -> None:
+    """That the library reads it, and gives every control token the id it should have."""
+    import tokenizers
+
+    try:
+        loaded = tokenizers.Tokenizer.from_str(text)
+    except BaseException as error:  # the library raises bare Exception, and on some files panics in Rust
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise _core.ModelError(f"[tokenizer] {source}: expected a vocabulary with its merges, got {error}") from error
+    for token in added:
+        found = loaded.token_to_id(token["content"])
+        if found != token["id"]:
+            raise _core.ModelError(
+                f"[tokenizer] {source}: expected id {found} for {token['content']!r}, the next after the vocabulary's, "
+                f"got {token['id']}"
+            )
