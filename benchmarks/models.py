@@ -111,7 +111,7 @@ def _random_blocks(rng: np.random.Generator, spec: TensorSpec, deviation: float)
 def _pool(type_name: str, deviation: float) -> Bytes:
     """uint8 [_POOL_CHUNKS, bytes of a chunk]: normal values in a ggml type."""
     values = np.random.default_rng(20).standard_normal((_POOL_CHUNKS, _CHUNK), np.float32) * np.float32(deviation)
-    return np.asarray(_core._quantize(values, type_name)).reshape(_POOL_CHUNKS, -1)
+    return np.asarray(_core.quantize(values, type_name)).reshape(_POOL_CHUNKS, -1)
 
 
 def ensure(
@@ -140,7 +140,7 @@ def ensure(
             geometry=preset.geometry,
             specs=specs,
             data=RandomWeights(preset.geometry).data,
-            quantize=_core._quantize,
+            quantize=_core.quantize,
             extra_metadata={_RECIPE_KEY: recipe},
         )
         os.replace(partial, path)

@@ -45,6 +45,25 @@ def toy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def qwen3_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`qwen3_model("tiny", "q8_0")` -> that tiny Qwen3-TTS checkpoint converted, by default to float32."""
+    from dualar.convert.model_file import convert
+    from fixtures import qwen3
+
+    made: dict[tuple[str, str], Path] = {}
+
+    def get(name: str, weight_type: str = "f32") -> Path:
+        if (name, weight_type) not in made:
+            folder = tmp_path_factory.mktemp("qwen3")
+            path = folder / f"{name}-{weight_type}.gguf"
+            convert(qwen3.checkpoint_folder(name, folder / name), path, weight_type=weight_type)
+            made[name, weight_type] = path
+        return made[name, weight_type]
+
+    return get
+
+
 @pytest.fixture(scope="module")
 def engine(toy_model: Path) -> Iterator[object]:
     """The toy model, loaded once a test file, one thread."""

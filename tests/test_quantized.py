@@ -58,7 +58,7 @@ def error(got: np.ndarray, want: np.ndarray) -> float:
 @pytest.fixture(scope="module", params=list(LARGEST_ERROR))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     path = tmp_path_factory.mktemp("wide") / f"{request.param}.gguf"
-    write_toy_model(path, geometry=WIDE, weight_type=request.param, quantize=_core._quantize)
+    write_toy_model(path, geometry=WIDE, weight_type=request.param, quantize=_core.quantize)
     model = _core.DualAR(_core.ModelFile(str(path)), _core.Runtime(threads=2), im_end_id=0)
     return Case(request.param, path, model, DualAR(Weights(path, dtype=np.float64)))
 
@@ -120,7 +120,7 @@ def test_both_fast_paths_agree_code_for_code(case: Case) -> None:
 def test_quantize_round_trip(type_name: str) -> None:
     """The private quantizer and its inverse, so that the files above hold what they should."""
     values = np.random.default_rng(0).standard_normal((3, 512)).astype(np.float32)
-    back = _core._dequantize(_core._quantize(values, type_name), type_name, 3, 512)
+    back = _core._dequantize(_core.quantize(values, type_name), type_name, 3, 512)
     bits = {"F32": 24, "F16": 11, "BF16": 8, "Q8_0": 8, "Q6_K": 6, "Q5_K": 5, "Q4_K": 4, "Q4_0": 4}[type_name]
     assert np.abs(back - values).max() <= 2.0 ** -(bits - 1) * np.abs(values).max()
 

@@ -42,6 +42,7 @@ inline py::array_t<float> to_numpy(std::vector<float> values) {
 void bind_runtime(py::module_& m);
 void bind_dual_ar(py::module_& m);
 void bind_batch(py::module_& m);
+void bind_qwen3_tts(py::module_& m);
 void bind_codec(py::module_& m);
 void bind_wavenet(py::module_& m);
 void bind_testing(py::module_& m);

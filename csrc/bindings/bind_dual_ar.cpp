@@ -1,50 +1,20 @@
 // The dual-AR model and its sessions.
 #include <pybind11/stl.h>
 
-#include "bindings/arrays.h"
+#include "bindings/step_output.h"
 #include "models/dual_ar.h"
-#include "runtime/error.h"
 
 namespace dualar::bindings {
 
 namespace {
 
-struct StepOutput {
-    py::array_t<float> logits;
-    py::array_t<float> hidden;
-};
-
 StepOutput feed(Session& session, const py::array& columns, int dims, bool all_positions, bool full_vocab,
                 const char* where) {
     const IntegerArray array = integers(columns, where, dims);
-    const int64_t rows = session.model().config().num_codebooks + 1;
-    if (array.shape[0] != rows)
-        throw std::invalid_argument(
-            text("[", where, "] expected ", rows, " rows (a token id and ", rows - 1, " codes), got ", array.shape[0]));
+    require_rows(array, session.model().config().num_codebooks, where);
     const int64_t count = dims == 2 ? array.shape[1] : 1;
-    SlowOutput out;
-    {
-        const py::gil_scoped_release release;
-        out = session.feed(array.values, count, all_positions, full_vocab);
-    }
-    std::vector<py::ssize_t> logits_shape{out.width};
-    std::vector<py::ssize_t> hidden_shape{session.model().config().dim};
-    if (all_positions) {
-        logits_shape.insert(logits_shape.begin(), out.positions);
-        hidden_shape.insert(hidden_shape.begin(), out.positions);
-    }
-    return {to_numpy(std::move(out.logits), logits_shape), to_numpy(std::move(out.hidden), hidden_shape)};
-}
-
-// Arguments are converted with the GIL, the computation runs without it.
-template <class Compute>
-py::array_t<float> compute(const Compute& run) {
-    std::vector<float> logits;
-    {
-        const py::gil_scoped_release release;
-        logits = run();
-    }
-    return to_numpy(std::move(logits));
+    return step_output(session.model().config().dim, all_positions,
+                       [&] { return session.feed(array.values, count, all_positions, full_vocab); });
 }
 
 }  // namespace

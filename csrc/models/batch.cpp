@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "models/ar_checks.h"
 #include "runtime/error.h"
 
 namespace dualar {
@@ -171,7 +172,7 @@ void Batch::check_begin(const std::vector<Session*>& sessions, const std::vector
 void Batch::check_codes(const std::vector<Session*>& sessions, const std::vector<int32_t>& codes) const {
     if (codes.size() != sessions.size())
         throw std::invalid_argument(text("[codes] expected ", sessions.size(), ", one a session, got ", codes.size()));
-    for (const int32_t code : codes) sessions.front()->check_code(code);
+    for (const int32_t code : codes) check_code(code, model_->config().codebook_size);
 }
 
 std::vector<float> Batch::fast_begin(const std::vector<Session*>& sessions, const std::vector<float>& hidden,

@@ -1,30 +1,10 @@
 #include "models/dual_ar.h"
 
-#include <cmath>
-
+#include "models/ar_checks.h"
 #include "models/names.h"
 #include "runtime/error.h"
 
 namespace dualar {
-
-namespace {
-
-void check_architecture(const GgufFile& file) {
-    const std::string found = file.string(names::kArchitectureKey);
-    if (found != names::kArchitecture)
-        throw ModelError(
-            text("[", names::kArchitectureKey, "] expected \"", names::kArchitecture, "\", got ", quoted(found)));
-}
-
-void check_hidden(const std::vector<float>& hidden, int64_t dim) {
-    if (static_cast<int64_t>(hidden.size()) != dim)
-        throw std::invalid_argument(text("[hidden] expected ", dim, " values, got ", hidden.size()));
-    for (size_t i = 0; i < hidden.size(); ++i)
-        if (!std::isfinite(hidden[i]))
-            throw std::invalid_argument(text("[hidden] expected finite values, got ", hidden[i], " at ", i));
-}
-
-}  // namespace
 
 void check_sampling(const nn::DrawOptions& sampling) {
     if (!(sampling.temperature >= 0.0 && sampling.temperature <= 100.0))
@@ -41,7 +21,7 @@ std::string cannot_draw(uint64_t step, size_t book, int64_t drawn) {
 
 DualAr::DualAr(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, int64_t im_end)
     : backend_(std::move(backend)), weights_(std::move(file), backend_) {
-    check_architecture(weights_.file());
+    check_architecture(weights_.file(), names::kArchitecture);
     auto slow = std::make_shared<SlowAr>(weights_, im_end);
     std::shared_ptr<FastAr> fast;
     if (FastAr::present(weights_.file()))
@@ -56,14 +36,6 @@ void DualAr::load() const {
     std::call_once(loaded_, [this] { weights_.load(); });
 }
 
-std::vector<int32_t> DualAr::main_ids() const {
-    std::vector<int32_t> ids;
-    for (int64_t id = config().semantic_begin; id <= config().semantic_end; ++id)
-        ids.push_back(static_cast<int32_t>(id));
-    ids.push_back(static_cast<int32_t>(config().im_end));
-    return ids;
-}
-
 std::vector<std::string> DualAr::unused_tensors() const {
     std::vector<std::string> found;
     for (const std::string& name : weights_.unused())
@@ -71,43 +43,24 @@ std::vector<std::string> DualAr::unused_tensors() const {
     return found;
 }
 
-ggml_type DualAr::kv_type(const std::string& name) const {
-    if (name == "f32") return GGML_TYPE_F32;
-    if (name == "f16") return GGML_TYPE_F16;
-    if (name == "auto") return slow_->matrix_type == GGML_TYPE_F32 ? GGML_TYPE_F32 : GGML_TYPE_F16;
-    throw std::invalid_argument(text("[kv_type] expected \"auto\", \"f32\" or \"f16\", got \"", name, "\""));
-}
-
-void DualAr::check_positions(int64_t max_positions) const {
-    if (max_positions < 1 || max_positions > config().context_length)
-        throw std::invalid_argument(text("[max_positions] expected 1 to the model's context of ",
-                                         config().context_length, ", got ", max_positions));
-}
-
 size_t DualAr::kv_bytes(int64_t max_positions, const std::string& kv_type_name) const {
-    check_positions(max_positions);
-    const ggml_type type = kv_type(kv_type_name);
+    slow_->check_positions(max_positions);
+    const ggml_type type = slow_->kv_type(kv_type_name);
     const size_t bytes = nn::KvCache::nbytes(config().layers, config().block.kv_dim(), max_positions, type);
     return fast_ ? bytes + FastState::nbytes(fast_->config) : bytes;
 }
 
 std::unique_ptr<Session> DualAr::session(int64_t max_positions, const std::string& kv_type_name) const {
-    check_positions(max_positions);
+    slow_->check_positions(max_positions);
     backend_->check_process();
     load();
-    return std::make_unique<Session>(shared_from_this(), max_positions, kv_type(kv_type_name));
+    return std::make_unique<Session>(shared_from_this(), max_positions, slow_->kv_type(kv_type_name));
 }
 
 void DualAr::check_fast_arguments(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const {
     if (!fast_) throw std::invalid_argument("[fast_decode] expected a model with a Fast-AR, this one has none");
     check_hidden(hidden, config().dim);
-    const auto count = static_cast<int64_t>(prefix.size());
-    if (count < 1 || count >= config().num_codebooks)
-        throw std::invalid_argument(text("[prefix] expected 1 to ", config().num_codebooks - 1, " codes, got ", count));
-    for (size_t i = 0; i < prefix.size(); ++i)
-        if (prefix[i] < 0 || prefix[i] >= config().codebook_size)
-            throw std::invalid_argument(
-                text("[prefix] expected codes from 0 to ", config().codebook_size - 1, ", got ", prefix[i], " at ", i));
+    check_prefix(prefix, config().num_codebooks, config().codebook_size);
 }
 
 std::vector<float> DualAr::fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const {
@@ -127,9 +80,7 @@ Session::Session(std::shared_ptr<const DualAr> model, int64_t max_positions, ggm
 void Session::check_columns(const int32_t* columns, int64_t count) const {
     const SlowConfig& c = model_->config();
     if (count < 1) throw std::invalid_argument("[prompt] expected at least one column, got none");
-    if (count > max_positions() - position())
-        throw std::invalid_argument(text("[prompt] expected at most ", max_positions() - position(), " columns (",
-                                         position(), " of ", max_positions(), " positions are taken), got ", count));
+    check_room(count, position(), max_positions());
     for (int64_t t = 0; t < count; ++t) {
         const int32_t token = columns[t];
         if (token < 0 || token >= c.vocab_size)
@@ -155,16 +106,11 @@ FastState& Session::fast() {
     return *fast_;
 }
 
-void Session::check_code(int64_t code) const {
-    if (code < 0 || code >= model_->config().codebook_size)
-        throw std::invalid_argument(text("[code] expected 0 to ", model_->config().codebook_size - 1, ", got ", code));
-}
-
 std::vector<float> Session::fast_begin(const std::vector<float>& hidden, int64_t code) {
     const OneThread::Use use(one_thread_, "session");
     FastState& state = fast();
     check_hidden(hidden, model_->config().dim);
-    check_code(code);
+    check_code(code, model_->config().codebook_size);
     if (model_->config().num_codebooks < 2)
         throw std::invalid_argument("[fast_begin] expected a model with residual codebooks, this one has none");
     return state.begin(hidden.data(), static_cast<int32_t>(code));
@@ -173,11 +119,8 @@ std::vector<float> Session::fast_begin(const std::vector<float>& hidden, int64_t
 std::vector<float> Session::fast_step(int64_t code) {
     const OneThread::Use use(one_thread_, "session");
     FastState& state = fast();
-    check_code(code);
-    if (state.position() == 0) throw std::invalid_argument("[fast_step] expected fast_begin first");
-    if (state.position() >= model_->config().num_codebooks)
-        throw std::invalid_argument(text("[fast_step] expected at most ", model_->config().num_codebooks - 2,
-                                         " steps after fast_begin: the frame is complete"));
+    check_code(code, model_->config().codebook_size);
+    check_fast_step(state.position(), model_->config().num_codebooks);
     return state.step(static_cast<int32_t>(code));
 }
 
@@ -186,7 +129,7 @@ Session::Frame Session::fast_frame(const std::vector<float>& hidden, int64_t cod
     const OneThread::Use use(one_thread_, "session");
     FastState& state = fast();
     check_hidden(hidden, model_->config().dim);
-    check_code(code);
+    check_code(code, model_->config().codebook_size);
     check_sampling(sampling);
     Frame frame;
     frame.codes.assign(static_cast<size_t>(model_->config().num_codebooks), 0);
@@ -220,8 +163,7 @@ void Session::reset() {
 
 void Session::truncate(int64_t positions) {
     const OneThread::Use use(one_thread_, "session");
-    if (positions < 0 || positions > position())
-        throw std::invalid_argument(text("[truncate] expected 0 to ", position(), " positions, got ", positions));
+    check_truncate(positions, position());
     slow_.truncate(positions);
 }
 

@@ -32,12 +32,8 @@ class DualAr : public std::enable_shared_from_this<DualAr> {
 
     const SlowConfig& config() const { return slow_->config; }
     bool has_fast_ar() const { return fast_ != nullptr; }
-    // Token id of each sliced logit: the semantic ids ascending, then im_end.
-    std::vector<int32_t> main_ids() const;
+    std::vector<int32_t> main_ids() const { return slow_->main_ids(); }
     std::vector<std::string> unused_tensors() const;
-    // "f32", "f16", or "auto": f32 when the weights are F32, else f16.
-    void check_positions(int64_t max_positions) const;
-    ggml_type kv_type(const std::string& name) const;
     size_t kv_bytes(int64_t max_positions, const std::string& kv_type) const;
 
     std::unique_ptr<Session> session(int64_t max_positions, const std::string& kv_type) const;
@@ -95,7 +91,6 @@ class Session {
   private:
     friend class Batch;
     void check_columns(const int32_t* columns, int64_t count) const;
-    void check_code(int64_t code) const;
     FastState& fast();
 
     std::shared_ptr<const DualAr> model_;

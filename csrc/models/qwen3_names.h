@@ -67,10 +67,14 @@ inline constexpr const char* kLayer = "layers.";
 inline constexpr const char* kNorm = "norm.weight";
 inline constexpr const char* kOutput = "output.weight";
 // of the code predictor; tables and heads of all codebooks but the first, one under another
+inline constexpr const char* kPredictor = "predictor.";
 inline constexpr const char* kPredictorEmbeddings = "predictor.embeddings.weight";
 inline constexpr const char* kPredictorProjectIn = "predictor.project_in";
 inline constexpr const char* kPredictorLayer = "predictor.layers.";
 inline constexpr const char* kPredictorNorm = "predictor.norm.weight";
 inline constexpr const char* kPredictorOutput = "predictor.output.weight";
+// what other parts of the file begin with
+inline constexpr const char* kCodec = "codec.";
+inline constexpr const char* kSpeakerEncoder = "speaker.";
 
 }  // namespace dualar::qwen3_names

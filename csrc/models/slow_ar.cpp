@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/block_weights.h"
 #include "models/names.h"
 #include "runtime/error.h"
 
@@ -66,25 +65,36 @@ SlowConfig read_config(const Weights& weights, int64_t im_end) {
     return c;
 }
 
-}  // namespace
-
-SlowAr::SlowAr(Weights& weights, int64_t im_end) : config(read_config(weights, im_end)) {
-    const SlowConfig& c = config;
-    const GgufFile& file = weights.file();
-    embeddings_ = weights.table(names::kEmbeddings, c.vocab_size, c.dim);
-    codebook_embeddings_ = weights.table(names::kCodebookEmbeddings, c.num_codebooks * c.codebook_size, c.dim);
+BlockTensors read_tensors(const GgufFile& file, const SlowConfig& c) {
     BlockTensors tensors;
     tensors.dim = c.dim;
     tensors.feed_forward = c.feed_forward;
     tensors.qk_norm = file.boolean(names::kQkNorm, false);
     tensors.qkv_bias = file.boolean(names::kQkvBias, false);
     tensors.o_bias = file.boolean(names::kOBias, false);
+    return tensors;
+}
+
+}  // namespace
+
+SlowAr::SlowAr(Weights& weights, int64_t im_end) : SlowAr(weights, read_config(weights, im_end)) {}
+
+SlowAr::SlowAr(Weights& weights, const SlowConfig& c)
+    : SlowAr(weights, c, read_tensors(weights.file(), c), names::kLayer, names::kNorm,
+             c.tied ? names::kEmbeddings : names::kOutput) {
+    embeddings_ = weights.table(names::kEmbeddings, c.vocab_size, c.dim);
+    codebook_embeddings_ = weights.table(names::kCodebookEmbeddings, c.num_codebooks * c.codebook_size, c.dim);
+}
+
+SlowAr::SlowAr(Weights& weights, const SlowConfig& c, const BlockTensors& tensors, const char* layer,
+               const char* norm_name, const char* head_name)
+    : config(c) {
+    const GgufFile& file = weights.file();
     for (int i = 0; i < c.layers; ++i)
-        blocks.push_back(read_block(weights, names::indexed(names::kLayer, i), c.block, tensors));
-    norm = weights.vector(names::kNorm, c.dim);
-    const char* head_name = c.tied ? names::kEmbeddings : names::kOutput;
+        blocks.push_back(read_block(weights, names::indexed(layer, i), c.block, tensors));
+    norm = weights.vector(norm_name, c.dim);
     head = weights.matrix(head_name, c.vocab_size, c.dim);
-    const FileTensor* wqkv = file.find(names::indexed(names::kLayer, 0) + names::kWqkv + ".weight");
+    const FileTensor* wqkv = file.find(names::indexed(layer, 0) + names::kWqkv + ".weight");
     if (wqkv != nullptr) matrix_type = wqkv->type;
     if (head == nullptr || !weights.on_cpu() || !nn::PackedMatrix::can_pack(head->type)) return;
     auto packed = std::make_shared<nn::PackedMatrix>();
@@ -98,6 +108,26 @@ SlowAr::SlowAr(Weights& weights, int64_t im_end) : config(read_config(weights, i
                      rows + static_cast<size_t>(c.im_end + 1) * row);
         *packed = nn::PackedMatrix(slice.data(), source->type, c.semantic_count() + 1, c.dim, threads);
     });
+}
+
+std::vector<int32_t> SlowAr::main_ids() const {
+    std::vector<int32_t> ids;
+    for (int64_t id = config.semantic_begin; id <= config.semantic_end; ++id) ids.push_back(static_cast<int32_t>(id));
+    ids.push_back(static_cast<int32_t>(config.im_end));
+    return ids;
+}
+
+ggml_type SlowAr::kv_type(const std::string& name) const {
+    if (name == "f32") return GGML_TYPE_F32;
+    if (name == "f16") return GGML_TYPE_F16;
+    if (name == "auto") return matrix_type == GGML_TYPE_F32 ? GGML_TYPE_F32 : GGML_TYPE_F16;
+    throw std::invalid_argument(text("[kv_type] expected \"auto\", \"f32\" or \"f16\", got \"", name, "\""));
+}
+
+void SlowAr::check_positions(int64_t max_positions) const {
+    if (max_positions < 1 || max_positions > config.context_length)
+        throw std::invalid_argument(text("[max_positions] expected 1 to the model's context of ", config.context_length,
+                                         ", got ", max_positions));
 }
 
 void SlowAr::embed(const int32_t* columns, int64_t count, int64_t stride, float* out) const {
@@ -186,9 +216,9 @@ Graph& SlowState::step_graph(int64_t keys, bool full_vocab) {
     return *step_[which];
 }
 
-void SlowState::run(Graph& graph, const int32_t* columns, int64_t count, int64_t stride, int64_t keys) {
+void SlowState::run(Graph& graph, const Embed& embed, int64_t first, int64_t count, int64_t keys) {
     embedded_.resize(static_cast<size_t>(count * model_->config.dim));
-    model_->embed(columns, count, stride, embedded_.data());
+    embed(first, count, embedded_.data());
     graph.set("x", embedded_.data(), embedded_.size() * sizeof(float));
     feed_.linear(position_, count, keys);
     feed_.set(graph, SlowAr::kName, /*cached=*/true);
@@ -208,6 +238,11 @@ void SlowState::restore(const SlowPrefix& prefix) {
 }
 
 SlowOutput SlowState::feed(const int32_t* columns, int64_t count, bool all_positions, bool full_vocab) {
+    const auto embed = [&](int64_t first, int64_t n, float* out) { model_->embed(columns + first, n, count, out); };
+    return feed(embed, count, all_positions, full_vocab);
+}
+
+SlowOutput SlowState::feed(const Embed& embed, int64_t count, bool all_positions, bool full_vocab) {
     backend_->check_process();
     const SlowConfig& c = model_->config;
     SlowOutput out;
@@ -225,7 +260,7 @@ SlowOutput SlowState::feed(const int32_t* columns, int64_t count, bool all_posit
             std::unique_ptr<Graph> prefill;
             if (piece > 1 || all_positions) prefill = make_graph(piece, keys, all_positions, full_vocab);
             Graph& graph = prefill ? *prefill : step_graph(keys, full_vocab);
-            run(graph, columns + done, piece, count, keys);
+            run(graph, embed, done, piece, keys);
             position_ += piece;
 
             const bool last = done + piece == count;

@@ -2,10 +2,12 @@
 // SlowAr holds the weights; SlowState one request's KV cache, position and graphs.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
 
+#include "models/block_weights.h"
 #include "nn/transformer.h"
 #include "runtime/weights.h"
 
@@ -36,7 +38,15 @@ class SlowAr {
     static constexpr const char* kName = "slow";  // of its inputs and probes in a graph
 
     SlowAr(Weights& weights, int64_t im_end);
+    // The stack and its head alone, by their names, for a family that makes the inputs itself and never calls embed().
+    SlowAr(Weights& weights, const SlowConfig& config, const BlockTensors& tensors, const char* layer,
+           const char* norm_name, const char* head_name);
 
+    // Token id of each sliced logit: the semantic ids ascending, then im_end.
+    std::vector<int32_t> main_ids() const;
+    // "f32", "f16", or "auto": f32 when the weights are F32, else f16.
+    ggml_type kv_type(const std::string& name) const;
+    void check_positions(int64_t max_positions) const;
     // columns int32 [1 + N, T], row-major, checked by the caller -> out [T, D].
     void embed(const int32_t* columns, int64_t count, int64_t stride, float* out) const;
     // From the input "x" [D, count] to the outputs that read() reads, of the last column or of all.
@@ -56,6 +66,8 @@ class SlowAr {
     ggml_type matrix_type = GGML_TYPE_F32;  // of the layers' matrices in the file
 
   private:
+    SlowAr(Weights& weights, const SlowConfig& config);
+
     HostTable embeddings_;
     HostTable codebook_embeddings_;
 };
@@ -83,6 +95,9 @@ class SlowState {
 
     // columns int32 [1 + N, count], row-major and checked by the caller. Appends `count` positions.
     SlowOutput feed(const int32_t* columns, int64_t count, bool all_positions, bool full_vocab);
+    // The same for inputs of any kind: embed(first, n, out [n, D]) makes those of positions first .. first + n - 1.
+    using Embed = std::function<void(int64_t first, int64_t n, float* out)>;
+    SlowOutput feed(const Embed& embed, int64_t count, bool all_positions, bool full_vocab);
 
     int64_t position() const { return position_; }
     int64_t max_positions() const { return max_positions_; }
@@ -106,7 +121,7 @@ class SlowState {
   private:
     Graph& step_graph(int64_t keys, bool full_vocab);
     std::unique_ptr<Graph> make_graph(int64_t count, int64_t keys, bool all_positions, bool full_vocab);
-    void run(Graph& graph, const int32_t* columns, int64_t count, int64_t stride, int64_t keys);
+    void run(Graph& graph, const Embed& embed, int64_t first, int64_t count, int64_t keys);
 
     std::shared_ptr<const SlowAr> model_;
     std::shared_ptr<Backend> backend_;

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         DeviceInfo,
         DualAR,
         ModelError,
+        Qwen3TTS,
         Session,
         StepOutput,
         default_threads,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from dualar.narrate import NarratedPiece, NarrationConfig, NarrationProgress
     from dualar.narration import Narration, NarrationResult, NarrationStream
     from dualar.prompt import build_prompt
+    from dualar.qwen3_prompt import TalkerPrompt
     from dualar.stream import AudioChunk, SpeechStream
     from dualar.text import plain_text
     from dualar.tokenizer import Tokenizer
@@ -62,11 +64,13 @@ _HOMES = {
     "NarrationProgress": "narrate",
     "NarrationResult": "narration",
     "NarrationStream": "narration",
+    "Qwen3TTS": "_core",
     "SamplingConfig": "config",
     "Session": "_core",
     "SpeechStream": "stream",
     "StallGuard": "config",
     "StepOutput": "_core",
+    "TalkerPrompt": "qwen3_prompt",
     "Timings": "generate",
     "Tokenizer": "tokenizer",
     "Voice": "voices",
@@ -100,11 +104,13 @@ __all__ = [
     "NarrationProgress",
     "NarrationResult",
     "NarrationStream",
+    "Qwen3TTS",
     "SamplingConfig",
     "Session",
     "SpeechStream",
     "StallGuard",
     "StepOutput",
+    "TalkerPrompt",
     "Timings",
     "Tokenizer",
     "Voice",

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dualar.qwen3_prompt import TalkerPrompt
+
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.integer[Any]]
@@ -194,6 +196,67 @@ class Batch:
         Gives codes int32 [rows, N]; for each row why it could not be drawn from, or None; and why the codes of all rows
         are 0 from some codebook on where the device failed, or None.
         """
+
+class Qwen3TTS:
+    """Talker and code predictor of one Qwen3-TTS file: immutable weights. The face of `DualAR`."""
+
+    def __init__(self, file: ModelFile, runtime: Runtime) -> None: ...
+    @property
+    def num_codebooks(self) -> int: ...  # N, the talker's included
+    @property
+    def codebook_size(self) -> int: ...  # C
+    @property
+    def hidden_size(self) -> int: ...  # D, of the talker
+    @property
+    def vocab_size(self) -> int: ...  # V: codes, then control ids
+    @property
+    def text_vocab_size(self) -> int: ...
+    @property
+    def context_length(self) -> int: ...
+    @property
+    def semantic_begin_id(self) -> int: ...  # 0
+    @property
+    def semantic_end_id(self) -> int: ...  # C - 1
+    @property
+    def im_end_id(self) -> int: ...  # ends the speech
+    @property
+    def has_fast_ar(self) -> bool: ...  # True
+    @property
+    def main_ids(self) -> Int32: ...  # [C + 1]: id of each sliced logit: the codes ascending, then im_end_id
+    @property
+    def unused_tensors(self) -> list[str]: ...
+    def load(self) -> None:
+        """Bring the weights to the device, once; session() does it where it has not been done."""
+    def kv_bytes(self, max_positions: int, kv_type: str = "auto") -> int: ...
+    def session(self, *, max_positions: int, kv_type: str = "auto") -> Qwen3Session: ...
+    def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
+        """hidden [D], prefix int [1 <= k < N] (the talker's code first) -> logits [C] of codebook k."""
+
+class Qwen3Session:
+    """KV caches, text to come and position of one running request. One thread at a time."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def max_positions(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...  # KV caches, bytes
+    @property
+    def graph_builds(self) -> int: ...
+    def prefill(self, prompt: TalkerPrompt, *, all_positions: bool = False, full_vocab: bool = False) -> StepOutput:
+        """Logits and hidden of the last position (of all T with all_positions). Its text lies over the steps."""
+    def step(self, column: Integers, *, full_vocab: bool = False) -> StepOutput:
+        """column int [1 + N]: the main id just drawn and its frame's codes, of which it is the first."""
+    def fast_begin(self, hidden: Float32, code: int) -> Float32:
+        """Start a frame: hidden [D] and its main code -> logits [C] of codebook 1."""
+    def fast_step(self, code: int) -> Float32:
+        """The code just drawn -> logits [C] of the next codebook; at most N - 2 times after fast_begin."""
+    def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
+        """As Qwen3TTS.fast_decode, with this session's graphs."""
+    def reset(self) -> None: ...
+    def truncate(self, positions: int) -> None: ...
+    def _keep_probes(self, keep: bool) -> None: ...
+    def _probes(self) -> dict[str, Float32]: ...
 
 class Codec:
     """The codec's weights. `stream()` gives the state to decode with."""

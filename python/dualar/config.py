@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 DEFAULT_MAX_NEW_TOKENS = 1024
@@ -85,6 +85,11 @@ class SamplingConfig(Validated):
         """How many earlier draws count: (main codebook, this frame's residual codes). -1 is all of them."""
         raise NotImplementedError
 
+    @property
+    def residual(self) -> SamplingConfig:
+        """The config that the residual codes are drawn with."""
+        return self
+
     @staticmethod
     def from_options(family: str, **options: Any) -> SamplingConfig:
         """The config of a family by its name, as a command line or a request has it.
@@ -93,11 +98,19 @@ class SamplingConfig(Validated):
         """
         if family not in FAMILIES:
             raise ValueError(f"[sampling] expected a family among {', '.join(FAMILIES)}, got {family!r}")
-        known = [f.name for f in fields(FAMILIES[family])]
+        kind: Any = FAMILIES[family]  # whose options have defaults, unlike those of SamplingConfig itself
+        defaults: SamplingConfig = kind()
+        return defaults.with_options(**options)
+
+    def with_options(self, **options: Any) -> SamplingConfig:
+        """The same with other options. ValueError for one that the family does not have, or a value out of range."""
+        known = [f.name for f in fields(self)]
         for name in options:
             if name not in known:
-                raise ValueError(f"[sampling] expected options of the {family} family ({', '.join(known)}), got {name}")
-        return FAMILIES[family](**options)
+                raise ValueError(
+                    f"[sampling] expected options of the {self.family} family ({', '.join(known)}), got {name}"
+                )
+        return replace(self, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +143,19 @@ class HFSampling(SamplingConfig):
     repetition_penalty: float = option(1.05, 0.01, 100.0, "divides positive, multiplies other logits of the history")
     history_window: int = option(-1, -1, _INT_MAX, "last main tokens that are penalised; -1 is all, 0 none")
     residual_history_window: int = option(0, -1, _INT_MAX, "the same for this frame's own residual codes")
+    residual_temperature: float | None = option(None, 0.0, 100.0, "temperature of the residual codes", optional=True)
+    residual_top_p: float | None = option(None, 0.0, 1.0, "top_p of the residual codes", optional=True)
+    residual_top_k: int | None = option(None, -_INT_MAX, _INT_MAX, "top_k of the residual codes", optional=True)
 
     @property
     def history_windows(self) -> tuple[int, int]:
         return self.history_window, self.residual_history_window
+
+    @property
+    def residual(self) -> SamplingConfig:
+        names = ("temperature", "top_p", "top_k")
+        own = {name: value for name in names if (value := getattr(self, f"residual_{name}")) is not None}
+        return replace(self, **own) if own else self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 """A loaded model file, from text to sound.
 
 Owns `load` and `Engine`: its lifetime, and the way from text over codes to samples. Leaves what a file holds and lacks
-to `parts.py`, the loop to `generate.py`, the prompt to `prompt.py`, samples to `codec.py` and `audio.py`, voices to
-`voices.py`, long texts to `narration.py`.
+to `parts.py`, what differs between families of models to `family.py`, the loop to `generate.py`, samples to `codec.py`
+and `audio.py`, voices to `voices.py`, long texts to `narration.py`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
-
 from dualar import _core, _route_ggml_log
 from dualar.audio import Audio
 from dualar.codec import Codec
 from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard
+from dualar.family import Model, Style, family_of
 from dualar.generate import Frame, FrameLoop, Generation, generate
 from dualar.narration import Narrates
-from dualar.parts import ForkGuard, load_parts, make_codec, no_codec, number, open_runtime, open_s2
+from dualar.parts import ForkGuard, load_parts, make_codec, no_codec, number, one_of, open_file, open_runtime
 from dualar.prefix_cache import DEFAULT_PREFIX_CACHE_BYTES, PrefixCache
-from dualar.prompt import Turn, build_prompt
+from dualar.prompt import Turn
+from dualar.request import Prompt, PromptLike
 from dualar.stream import DEFAULT_MAX_AHEAD, SpeechStream
 from dualar.tokenizer import METADATA_KEY, Tokenizer
 from dualar.voices import AudioSource, Voice, clone_voice, find_voice, require_codec
@@ -86,11 +85,12 @@ class Engine(Narrates):
         prefix_cache_bytes: int = DEFAULT_PREFIX_CACHE_BYTES,
     ) -> None:
         """As `load`, which is the way to make one."""
-        _one_of("fast_ar", fast_ar, get_args(FastAR))
-        _one_of("kv_type", kv_type, get_args(KvType))
+        one_of("fast_ar", fast_ar, get_args(FastAR))
+        one_of("kv_type", kv_type, get_args(KvType))
         im_end_id = number("im_end_id", im_end_id, 0)
         self._prefix_cache = PrefixCache(prefix_cache_bytes)
-        file = open_s2(path)
+        file = open_file(path)
+        self._family = family_of(file)
         self._fast_ar = fast_ar
         self._kv_type = kv_type
         self._fork_guard = ForkGuard(file.path)
@@ -103,11 +103,14 @@ class Engine(Narrates):
             self._tokenizer = tokenizer
         else:
             self._tokenizer = Tokenizer.find_or_none(
-                file.path, metadata_value=file.get(METADATA_KEY), explicit=tokenizer
+                file.path,
+                metadata_value=file.get(METADATA_KEY),
+                explicit=tokenizer,
+                required=self._family.required_tokens,
             )
-        self._model: _core.DualAR | None
+        self._model: Model | None
         self._codec: Codec | None = None
-        self._model, codec, self._no_model = load_parts(file, self._runtime, self._tokenizer, im_end_id)
+        self._model, codec, self._no_model = load_parts(file, self._family, self._runtime, self._tokenizer, im_end_id)
         if codec is not None:
             self._codec = make_codec(file, codec, check=self._check)
 
@@ -127,8 +130,11 @@ class Engine(Narrates):
         return self._threads
 
     @property
-    def model(self) -> _core.DualAR:
-        """The Slow-AR and Fast-AR; ModelError where the file has none, or nothing tells which token ends speech."""
+    def model(self) -> Model:
+        """The Slow-AR and Fast-AR, as a DualAR or a Qwen3TTS.
+
+        ModelError where the file has none, or nothing tells which token ends speech.
+        """
         model = self._model  # before the check: close() may come from another thread
         self._check()
         if model is None:
@@ -141,7 +147,7 @@ class Engine(Narrates):
         codec = self._codec
         self._check()
         if codec is None:
-            raise _core.ModelError(no_codec(self._path))
+            raise _core.ModelError(no_codec(self._path, self._family))
         return codec
 
     @property
@@ -162,12 +168,26 @@ class Engine(Narrates):
         self._check()
         return self._prefix_cache
 
-    def build_prompt(self, text: str, *, voice: VoiceLike | None = None) -> npt.NDArray[np.int32]:
-        """The prompt int32 [1 + num_codebooks, T] that makes this model speak `text`; as `dualar.build_prompt`.
+    @property
+    def sampling(self) -> SamplingConfig:
+        """How codes are drawn where a request does not say: the family's, or what the file was published with."""
+        return self._family.sampling
 
-        voice: the voice to speak with, as for `synthesize`.
+    def build_prompt(
+        self,
+        text: str,
+        *,
+        voice: VoiceLike | None = None,
+        language: str | None = None,
+        speaker: str | None = None,
+        instruct: str | None = None,
+    ) -> Prompt:
+        """The prompt that makes this model speak `text`: int32 [1 + num_codebooks, T], or a TalkerPrompt.
+
+        Options and errors as for `synthesize`.
         """
-        return self._prompt(text, voice, self.model, self._codec, self.tokenizer)
+        style = Style(language=language, speaker=speaker, instruct=instruct)
+        return self._prompt(text, voice, style, self.model, self._codec, self.tokenizer)
 
     def clone(self, audio_or_path: AudioSource, transcript: str, *, sample_rate: int | None = None) -> Voice:
         """A recording and the text that is spoken in it, to a Voice for `voice=`; keep it with `Voice.save`.
@@ -180,22 +200,23 @@ class Engine(Narrates):
 
     def generate(
         self,
-        prompt: npt.ArrayLike,
+        prompt: PromptLike,
         *,
         max_new_tokens: int | None = None,
-        min_tokens_before_end: int = 0,
+        min_tokens_before_end: int | None = None,
         sampling: SamplingConfig | None = None,
         seed: int | None = None,
         on_frame: Callable[[Frame], object] | None = None,
         stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
         text_tokens: int | None = None,
     ) -> Generation:
-        """Codes for a prompt int [1 + num_codebooks, T]; `build_prompt` makes one of text.
+        """Codes for a prompt, which `build_prompt` makes of text.
 
         max_new_tokens: frames at most, by default 1024 or what the context leaves. min_tokens_before_end: frames at
-        least. sampling: by default the fish family's. seed: by default a random one, given back. on_frame is called
-        with each Frame as it is made; a return that is False stops, and keeps the frames so far. stall_guard ends
-        runaways; None turns it off. text_tokens: the text's length, for the guard's limit of frames per text token.
+        least, by default 0, or 2 for Qwen3-TTS. sampling: by default `Engine.sampling`. seed: by default a random one,
+        given back. on_frame is called with each Frame as it is made; a return that is False stops, and keeps the frames
+        so far. stall_guard ends runaways; None turns it off. text_tokens: the text's length, for the guard's limit of
+        frames per text token.
 
         Errors: ValueError for a prompt or number out of range, ModelError for NaN logits, BackendError for the device.
         """
@@ -203,8 +224,8 @@ class Engine(Narrates):
             self.model,
             prompt,
             max_new_tokens=max_new_tokens,
-            min_tokens_before_end=min_tokens_before_end,
-            sampling=sampling,
+            min_tokens_before_end=self._at_least(min_tokens_before_end),
+            sampling=self.sampling if sampling is None else sampling,
             seed=seed,
             on_frame=on_frame,
             stall_guard=stall_guard,
@@ -219,10 +240,13 @@ class Engine(Narrates):
         text: str,
         *,
         voice: VoiceLike | None = None,
+        language: str | None = None,
+        speaker: str | None = None,
+        instruct: str | None = None,
         seed: int | None = None,
         sampling: SamplingConfig | None = None,
         max_new_tokens: int | None = None,
-        min_tokens_before_end: int = 0,
+        min_tokens_before_end: int | None = None,
         on_frame: Callable[[Frame], object] | None = None,
         on_decode: Callable[[int, int], object] | None = None,
         stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
@@ -230,22 +254,26 @@ class Engine(Narrates):
         """Text to speech. Options as for `generate`; on_decode is called with (frames decoded, frames) per block.
 
         voice: a Voice, a path of a voice file, or the name of a voice in the store (`dualar voice list`); a str is a
-        path where it has a separator or ends in .voice or .s2voice. By default the model chooses one.
+        path where it has a separator or ends in .voice or .s2voice. By default the model chooses one. language (a
+        name or "auto"), speaker (one of the model's own voices), instruct (how to speak, in words): of Qwen3-TTS
+        models, each where its kind has it.
 
         A model may end before its first frame. Then the Audio has no samples, and saving it is a ValueError;
         min_tokens_before_end=1 rules it out.
 
-        Errors: as for `generate`; ValueError for text that is empty or cannot be encoded, and for a voice that is
-        unknown, damaged or made by another codec; ModelError where the file lacks a part that speech needs.
+        Errors: as for `generate`; ValueError for text that is empty or cannot be encoded, for a voice that is unknown,
+        damaged or made by another codec, and for an option that the model does not have; ModelError where the file
+        lacks a part that speech needs.
         """
         # All parts at once: a close() by another thread, from here on, does not stop this request.
         model, codec, tokenizer = self.model, self.codec, self.tokenizer
+        style = Style(language=language, speaker=speaker, instruct=instruct)
         generation = generate(
             model,
-            self._prompt(text, voice, model, codec, tokenizer),
+            self._prompt(text, voice, style, model, codec, tokenizer),
             max_new_tokens=max_new_tokens,
-            min_tokens_before_end=min_tokens_before_end,
-            sampling=sampling,
+            min_tokens_before_end=self._at_least(min_tokens_before_end),
+            sampling=self.sampling if sampling is None else sampling,
             seed=seed,
             on_frame=on_frame,
             stall_guard=stall_guard,
@@ -275,11 +303,14 @@ class Engine(Narrates):
         text: str,
         *,
         voice: VoiceLike | None = None,
+        language: str | None = None,
+        speaker: str | None = None,
+        instruct: str | None = None,
         frames_per_chunk: int | Sequence[int] = 1,
         seed: int | None = None,
         sampling: SamplingConfig | None = None,
         max_new_tokens: int | None = None,
-        min_tokens_before_end: int = 0,
+        min_tokens_before_end: int | None = None,
         stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
         max_ahead: int = DEFAULT_MAX_AHEAD,
     ) -> SpeechStream:
@@ -295,15 +326,16 @@ class Engine(Narrates):
         """
         began = time.perf_counter()
         model, codec, tokenizer = self.model, self.codec, self.tokenizer
+        style = Style(language=language, speaker=speaker, instruct=instruct)
         config = GenerationConfig(
             max_new_tokens=max_new_tokens,
-            min_tokens_before_end=min_tokens_before_end,
-            sampling=SamplingConfig.fish() if sampling is None else sampling,
+            min_tokens_before_end=self._at_least(min_tokens_before_end),
+            sampling=self.sampling if sampling is None else sampling,
             stall_guard=stall_guard,
         )
         loop = FrameLoop(
             model,
-            self._prompt(text, voice, model, codec, tokenizer),
+            self._prompt(text, voice, style, model, codec, tokenizer),
             config,
             seed=seed,
             text_tokens=len(tokenizer.encode_text(text)),
@@ -345,32 +377,24 @@ class Engine(Narrates):
             raise ValueError(f"[engine] expected an open engine, got one that was closed ({self._path})")
         self._fork_guard()
 
+    def _at_least(self, frames: int | None) -> int:
+        return self._family.min_tokens_before_end if frames is None else frames
+
     def _prompt(
         self,
         text: str,
         voice: VoiceLike | None,
-        model: _core.DualAR,
+        style: Style,
+        model: Model,
         codec: Codec | None,
         tokenizer: Tokenizer,
         history: Sequence[Turn] = (),
-    ) -> npt.NDArray[np.int32]:
-        reference = None
+    ) -> Prompt:
+        found = None
         if voice is not None:
             found = find_voice(voice)
             if codec is not None:  # without one, the shape and range of the codes are checked with the prompt
                 require_codec(found, codec, source=self._path)
-            reference = found.reference
-        return build_prompt(
-            text,
-            tokenizer=tokenizer,
-            num_codebooks=model.num_codebooks,
-            codebook_size=model.codebook_size,
-            semantic_begin_id=model.semantic_begin_id,
-            reference=reference,
-            history=history,
+        return self._family.build_prompt(
+            text, model=model, tokenizer=tokenizer, voice=found, style=style, history=history
         )
-
-
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"[load] expected {name} one of {', '.join(map(repr, allowed))}, got {value!r}")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dualar.config import GenerationConfig, StallGuard
 from dualar.prefix_cache import session_positions
-from dualar.request import checked_prompt, checked_seed, frame_budget, text_limit
+from dualar.request import PromptLike, checked_prompt, checked_seed, frame_budget, text_limit
 from dualar.sampling import LogitsError, sample
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class FrameRules:
     def __init__(
         self,
         model: Model,
-        prompt: npt.ArrayLike,
+        prompt: PromptLike,
         config: GenerationConfig | None = None,
         *,
         seed: int | None = None,

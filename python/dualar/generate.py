@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from dualar.config import (
 )
 from dualar.frames import FinishReason, Frame, FrameRules, Generation, Timings
 from dualar.prefix_cache import PrefixCache, prefill
-from dualar.request import checked_fast_ar
+from dualar.request import PromptLike, checked_fast_ar
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
@@ -57,7 +57,7 @@ class Session(Protocol):
     def position(self) -> int: ...
     @property
     def max_positions(self) -> int: ...
-    def prefill(self, prompt: Int32, /) -> StepOutput: ...
+    def prefill(self, prompt: Any, /) -> StepOutput: ...
     def step(self, column: Int32, /) -> StepOutput: ...
     def fast_begin(self, hidden: Float32, code: int, /) -> Float32: ...
     def fast_step(self, code: int, /) -> Float32: ...
@@ -73,6 +73,8 @@ class Model(Protocol):
     def codebook_size(self) -> int: ...
     @property
     def vocab_size(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
     @property
     def context_length(self) -> int: ...
     @property
@@ -96,7 +98,7 @@ class FrameLoop(Iterator[Frame]):
     def __init__(
         self,
         model: Model,
-        prompt: npt.ArrayLike,
+        prompt: PromptLike,
         config: GenerationConfig | None = None,
         *,
         seed: int | None = None,
@@ -209,7 +211,7 @@ class FrameLoop(Iterator[Frame]):
 
 def generate(
     model: Model,
-    prompt: npt.ArrayLike,
+    prompt: PromptLike,
     *,
     max_new_tokens: int | None = None,
     min_tokens_before_end: int = 0,
@@ -223,7 +225,7 @@ def generate(
     session: Session | None = None,
     prefix_cache: PrefixCache | None = None,
 ) -> Generation:
-    """Run the model on a prompt int [1 + N, T] until it ends, or a rule ends it.
+    """Run the model on a prompt, int [1 + N, T] or a TalkerPrompt, until it ends, or a rule ends it.
 
     max_new_tokens: most frames, >= 1; by default 1024 or what the context leaves. min_tokens_before_end: so many
     frames come before an end may be drawn, by any draw. sampling: by default `SamplingConfig.fish()`. seed: 0 to

@@ -22,7 +22,7 @@ from dualar.config import _INT_MAX, DEFAULT_MAX_NEW_TOKENS, Validated, option
 from dualar.generate import FinishReason, Frame, FrameLoop, Generation
 from dualar.long_text import DEFAULT_MAX_SIZE, Piece, PieceEnd, speech_size, split_text
 from dualar.prompt import Turn, require_words
-from dualar.request import checked_seed
+from dualar.request import Prompt, checked_seed
 from dualar.text import plain_text
 
 Int32 = npt.NDArray[np.int32]
@@ -110,9 +110,9 @@ class Speaker(Protocol):
     def num_codebooks(self) -> int: ...
     @property
     def context_length(self) -> int: ...
-    def prompt(self, text: str, history: Sequence[Turn], /) -> Int32: ...
-    def check(self, prompt: Int32, /) -> None: ...  # ValueError where it leaves no room to speak
-    def loop(self, prompt: Int32, text: str, seed: int, /) -> FrameLoop: ...
+    def prompt(self, text: str, history: Sequence[Turn], /) -> Prompt: ...
+    def check(self, prompt: Prompt, /) -> None: ...  # ValueError where it leaves no room to speak
+    def loop(self, prompt: Prompt, text: str, seed: int, /) -> FrameLoop: ...
 
 
 class Job(Protocol):
@@ -261,7 +261,7 @@ class Narrator(Iterator[NarratedPiece]):
             sample_count=frames * self._frame_samples,
         )
 
-    def _attempt(self, prompt: Int32, text: Piece, seed: int) -> tuple[Generation | None, str | None]:
+    def _attempt(self, prompt: Prompt, text: Piece, seed: int) -> tuple[Generation | None, str | None]:
         """What was made, None after an error of the model; and why it will not do, None where it will."""
         from dualar._core import ModelError
 
@@ -283,7 +283,7 @@ class Narrator(Iterator[NarratedPiece]):
         self.loop_ms += made.timings.loop_ms
         return (made, _failure(made)) if error is None else (None, error)
 
-    def _prompt(self, text: Piece) -> Int32:
+    def _prompt(self, text: Piece) -> Prompt:
         """The prompt, after as many of the last turns as fit into context_tokens and leave room to speak."""
         spoken = _spoken(text)
         best = self._speaker.prompt(spoken, [])

@@ -23,19 +23,20 @@ import numpy.typing as npt
 from dualar.audio import Audio, Subtype, write_wav
 from dualar.codec import Codec, CodecStream
 from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard, whole_number
+from dualar.family import Style
 from dualar.generate import Frame, FrameLoop, Timings
 from dualar.narrate import NarratedPiece, NarrationConfig, NarrationProgress, Narrator
 from dualar.narration_job import Job, Request
 from dualar.prefix_cache import PrefixCache
 from dualar.prompt import Turn
-from dualar.request import checked_seed, frame_budget
+from dualar.request import Prompt, checked_seed, frame_budget
 from dualar.stream import DEFAULT_MAX_AHEAD, AudioChunk, ChunkStream, Handover, check_cadence
 from dualar.text import plain_text
 from dualar.voices import find_voice
 
 if TYPE_CHECKING:
-    from dualar import _core
     from dualar.engine import VoiceLike
+    from dualar.family import Family, Model
     from dualar.tokenizer import Tokenizer
 
 Int32 = npt.NDArray[np.int32]
@@ -115,9 +116,9 @@ class Voiced:
 
     def __init__(
         self,
-        model: _core.DualAR,
+        model: Model,
         tokenizer: Tokenizer,
-        build: Callable[[str, Sequence[Turn]], Int32],
+        build: Callable[[str, Sequence[Turn]], Prompt],
         config: GenerationConfig,
         loop_options: dict[str, Any],
     ) -> None:
@@ -129,10 +130,10 @@ class Voiced:
         self.context_length = model.context_length
         self.prompt = build
 
-    def check(self, prompt: Int32) -> None:
+    def check(self, prompt: Prompt) -> None:
         frame_budget(self._model, self._config, prompt.shape[1], None)
 
-    def loop(self, prompt: Int32, text: str, seed: int) -> FrameLoop:
+    def loop(self, prompt: Prompt, text: str, seed: int) -> FrameLoop:
         tokens = len(self._tokenizer.encode_text(text))
         return FrameLoop(self._model, prompt, self._config, seed=seed, text_tokens=tokens, **self._loop_options)
 
@@ -212,36 +213,44 @@ class Narrates:
         _fast_ar: str
         _kv_type: str
         _prefix_cache: PrefixCache
+        _family: Family
         _fork_guard: Callable[[], None]
 
         @property
         def path(self) -> str: ...
         @property
-        def model(self) -> _core.DualAR: ...
+        def model(self) -> Model: ...
         @property
         def codec(self) -> Codec: ...
         @property
         def tokenizer(self) -> Tokenizer: ...
+        @property
+        def sampling(self) -> SamplingConfig: ...
+        def _at_least(self, frames: int | None) -> int: ...
         def _prompt(
             self,
             text: str,
             voice: VoiceLike | None,
-            model: _core.DualAR,
+            style: Style,
+            model: Model,
             codec: Codec | None,
             tokenizer: Tokenizer,
             history: Sequence[Turn] = (),
-        ) -> Int32: ...
+        ) -> Prompt: ...
 
     def narrate(
         self,
         text: str,
         *,
         voice: VoiceLike | None = None,
+        language: str | None = None,
+        speaker: str | None = None,
+        instruct: str | None = None,
         seed: int | None = None,
         config: NarrationConfig | None = None,
         sampling: SamplingConfig | None = None,
         max_new_tokens: int | None = None,
-        min_tokens_before_end: int = 0,
+        min_tokens_before_end: int | None = None,
         stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
         job: str | os.PathLike[str] | None = None,
         on_frame: Callable[[Frame], object] | None = None,
@@ -251,8 +260,9 @@ class Narrates:
 
         Each piece is asked for with the turns before it as context, so that the speech goes on as it began. Speaker
         tags (`<|speaker:1|>`) make turns of their own. config: how long pieces and pauses are, how much context, how
-        often a piece that fails is tried again; then it is left out, and named in `failed`. voice, sampling and
-        stall_guard: as for `synthesize`. max_new_tokens and min_tokens_before_end: of each piece.
+        often a piece that fails is tried again; then it is left out, and named in `failed`. voice, language, speaker,
+        instruct, sampling and stall_guard: as for `synthesize`; Qwen3-TTS models have no place for context.
+        max_new_tokens and min_tokens_before_end: of each piece.
         seed: the same one, the same samples; each piece has its own from it (`dualar.narrate.piece_seed`).
 
         job: a file in which finished pieces are kept; one that exists is continued, if text, voice, options and model
@@ -262,8 +272,8 @@ class Narrates:
         Errors: as for `synthesize`; BackendError ends the whole, a job keeps what was finished.
         """
         narrator, codec = self._narrator(
-            text, voice, seed, config, sampling, max_new_tokens, min_tokens_before_end, stall_guard, job,
-            on_frame, on_piece,
+            text, voice, Style(language=language, speaker=speaker, instruct=instruct), seed, config, sampling,
+            max_new_tokens, min_tokens_before_end, stall_guard, job, on_frame, on_piece,
         )  # fmt: skip
         speech = Speech(narrator, codec._stream(None), DEFAULT_CADENCE, codec.sample_rate, 0)
         samples = [chunk.samples for chunk in speech.chunks()]
@@ -275,12 +285,15 @@ class Narrates:
         text: str,
         *,
         voice: VoiceLike | None = None,
+        language: str | None = None,
+        speaker: str | None = None,
+        instruct: str | None = None,
         frames_per_chunk: int | Sequence[int] = DEFAULT_CADENCE,
         seed: int | None = None,
         config: NarrationConfig | None = None,
         sampling: SamplingConfig | None = None,
         max_new_tokens: int | None = None,
-        min_tokens_before_end: int = 0,
+        min_tokens_before_end: int | None = None,
         stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
         job: str | os.PathLike[str] | None = None,
         on_frame: Callable[[Frame], object] | None = None,
@@ -302,8 +315,8 @@ class Narrates:
             return False if not handover.wanted() else None if on_frame is None else on_frame(frame)
 
         narrator, codec = self._narrator(
-            text, voice, seed, config, sampling, max_new_tokens, min_tokens_before_end, stall_guard, job,
-            watched, on_piece,
+            text, voice, Style(language=language, speaker=speaker, instruct=instruct), seed, config, sampling,
+            max_new_tokens, min_tokens_before_end, stall_guard, job, watched, on_piece,
         )  # fmt: skip
         speech = Speech(
             narrator,
@@ -318,11 +331,12 @@ class Narrates:
         self,
         text: str,
         voice: VoiceLike | None,
+        style: Style,
         seed: int | None,
         config: NarrationConfig | None,
         sampling: SamplingConfig | None,
         max_new_tokens: int | None,
-        min_tokens_before_end: int,
+        min_tokens_before_end: int | None,
         stall_guard: StallGuard | None,
         job_path: str | os.PathLike[str] | None,
         on_frame: Callable[[Frame], object] | None,
@@ -332,20 +346,21 @@ class Narrates:
         config = config or NarrationConfig()
         generation = GenerationConfig(
             max_new_tokens=max_new_tokens,
-            min_tokens_before_end=min_tokens_before_end,
-            sampling=SamplingConfig.fish() if sampling is None else sampling,
+            min_tokens_before_end=self._at_least(min_tokens_before_end),
+            sampling=self.sampling if sampling is None else sampling,
             stall_guard=stall_guard,
         )
         found = None if voice is None else find_voice(voice)
 
-        def build(words: str, history: Sequence[Turn]) -> Int32:
-            return self._prompt(words, found, model, codec, tokenizer, history)
+        def build(words: str, history: Sequence[Turn]) -> Prompt:
+            turns = history if self._family.takes_history else ()
+            return self._prompt(words, found, style, model, codec, tokenizer, turns)
 
         job = None
         if job_path is not None:
             request = Request.of(
                 plain_text(text), voice=found, generation=generation, config=config, model=self.path,
-                loop={"fast_ar": self._fast_ar, "kv_type": self._kv_type},
+                loop={"fast_ar": self._fast_ar, "kv_type": self._kv_type, **style.given()},
             )  # fmt: skip
             job = Job.open(job_path, request, seed=seed, num_codebooks=model.num_codebooks, codec=codec)
             seed = job.seed

@@ -12,11 +12,9 @@ from collections.abc import Callable
 from dualar import _core
 from dualar.codec import Codec
 from dualar.config import whole_number
-from dualar.convert.names import ARCHITECTURE, ARCHITECTURE_KEY
+from dualar.family import Family, Model, family_of
 from dualar.fingerprint import codec_fingerprint
 from dualar.tokenizer import Tokenizer
-
-_CODEC_PREFIX = "c."  # of the codec's tensors; all others belong to the Slow-AR and the Fast-AR
 
 
 def open_file(path: str | os.PathLike[str]) -> _core.ModelFile:
@@ -30,16 +28,6 @@ def open_file(path: str | os.PathLike[str]) -> _core.ModelFile:
         raise ValueError(f"[load] expected a path that this system can name, got {name!r}") from None
 
 
-def open_s2(path: str | os.PathLike[str]) -> _core.ModelFile:
-    """`open_file`, and ModelError for a file of another architecture."""
-    file = open_file(path)
-    if file.architecture != ARCHITECTURE:
-        raise _core.ModelError(
-            f"[{ARCHITECTURE_KEY}] expected {ARCHITECTURE!r} in {file.path}, got {file.architecture[:64]!r}"
-        )
-    return file
-
-
 def open_runtime(*, device: str, threads: int | None) -> _core.Runtime:
     """A device and its threads; ValueError for a number of threads that is none, BackendError for the device."""
     if not isinstance(device, str) or not device.isascii():  # no device has such a name
@@ -49,9 +37,10 @@ def open_runtime(*, device: str, threads: int | None) -> _core.Runtime:
 
 def load_codec(path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Codec:
     """What `Codec.load` does; here because it shares the opening of files and devices."""
-    file = open_s2(path)
-    if not _has_codec(file):
-        raise _core.ModelError(no_codec(file.path))
+    file = open_file(path)
+    family = family_of(file)
+    if not _has_codec(file, family):
+        raise _core.ModelError(no_codec(file.path, family))
     runtime = open_runtime(device=device, threads=threads)
     return make_codec(file, _core.Codec(file, runtime), check=ForkGuard(file.path))
 
@@ -63,41 +52,28 @@ def make_codec(file: _core.ModelFile, core: _core.Codec, *, check: Callable[[], 
 
 
 def load_parts(
-    file: _core.ModelFile, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
-) -> tuple[_core.DualAR | None, _core.Codec | None, str]:
+    file: _core.ModelFile, family: Family, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
+) -> tuple[Model | None, _core.Codec | None, str]:
     """The transformers, the codec, and why the former are None. One ModelError for all that is wrong with both."""
     problems: list[str] = []
-    model: _core.DualAR | None = None
+    model: Model | None = None
     codec: _core.Codec | None = None
-    no_model, end = "", im_end_id
-    if end is None and tokenizer is not None:
-        end = tokenizer.im_end_id
-    if not _has_model(file):
+    no_model = ""
+    if not _has_model(file, family):
         no_model = (
             f"[load] expected a speech model in {file.path}, found codec tensors alone: "
             "codes can be decoded with this file, not made"
         )
-    elif end is None:
-        no_model = (
-            f"[load] expected a tokenizer in {file.path}, or tokenizer.json beside it or in its parent folder; "
-            "found none: pass tokenizer=, or im_end_id= to run the model on prompts of your own"
-        )
     else:
         try:
-            model = _core.DualAR(file, runtime, im_end_id=end)
+            found = family.load_model(file, runtime, tokenizer, im_end_id)
+            if isinstance(found, str):
+                no_model = found
+            else:
+                model = found
         except _core.ModelError as error:
             problems.append(str(error))
-        except ValueError as error:
-            if im_end_id is not None:
-                raise
-            problems.append(f"{error}, the tokenizer's <|im_end|>")
-        if model is not None and tokenizer is not None:
-            tokenizer.check_model(
-                vocab_size=model.vocab_size,
-                semantic_begin_id=model.semantic_begin_id,
-                semantic_end_id=model.semantic_end_id,
-            )
-    if _has_codec(file):
+    if _has_codec(file, family):
         try:
             codec = _core.Codec(file, runtime)
         except _core.ModelError as error:
@@ -113,9 +89,11 @@ def load_parts(
     return model, codec, no_model
 
 
-def no_codec(path: str) -> str:
+def no_codec(path: str, family: Family) -> str:
     """What to say where a file has no codec."""
-    return f"[load] expected codec tensors ({_CODEC_PREFIX}*) in {path}, found none: codes can be made, not decoded"
+    return (
+        f"[load] expected codec tensors ({family.codec_prefix}*) in {path}, found none: codes can be made, not decoded"
+    )
 
 
 def number(name: str, value: int | None, low: int) -> int | None:
@@ -123,14 +101,21 @@ def number(name: str, value: int | None, low: int) -> int | None:
     return None if value is None else whole_number(f"load.{name}", value, low)
 
 
-def _has_codec(file: _core.ModelFile) -> bool:
-    return any(name.startswith(_CODEC_PREFIX) for name, _, _ in file.tensors())
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """ValueError for an option of `load` that is none of these."""
+    if value not in allowed:
+        raise ValueError(f"[load] expected {name} one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-def _has_model(file: _core.ModelFile) -> bool:
+def _has_codec(file: _core.ModelFile, family: Family) -> bool:
+    return any(name.startswith(family.codec_prefix) for name, _, _ in file.tensors())
+
+
+def _has_model(file: _core.ModelFile, family: Family) -> bool:
     # A file with no tensor at all goes to the core, which says what is missing.
+    others = (family.codec_prefix, *family.other_prefixes)
     names = [name for name, _, _ in file.tensors()]
-    return not names or any(not name.startswith(_CODEC_PREFIX) for name in names)
+    return not names or any(not name.startswith(others) for name in names)
 
 
 class ForkGuard:

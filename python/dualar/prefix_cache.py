@@ -21,10 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dualar.config import whole_number
+from dualar.qwen3_prompt import TalkerPrompt
 
 if TYPE_CHECKING:
     from dualar._core import Prefix
     from dualar.generate import Model, Session, StepOutput
+    from dualar.request import Prompt
 
 Int32 = npt.NDArray[np.int32]
 
@@ -127,11 +129,13 @@ class PrefixCache:
             self._nbytes -= dropped.nbytes
 
 
-def prefix_length(model: Model, prompt: Int32) -> int:
+def prefix_length(model: Model, prompt: Prompt) -> int:
     """Columns of the prompt [1 + N, T] that are its prefix: to the first end of a message, where codes come before it.
 
-    0 where there is none, or nothing after it.
+    0 where there is none, or nothing after it; so also in a TalkerPrompt, whose text lies over all of it.
     """
+    if isinstance(prompt, TalkerPrompt):
+        return 0
     ids, main_ids = prompt[0], model.main_ids
     ends = np.flatnonzero(ids == main_ids[-1])
     if ends.size == 0 or ends[0] + 1 == ids.size:
@@ -141,7 +145,7 @@ def prefix_length(model: Model, prompt: Int32) -> int:
     return length if spoken.any() else 0
 
 
-def session_positions(model: Model, prompt: Int32, frames: int) -> int:
+def session_positions(model: Model, prompt: Prompt, frames: int) -> int:
     """Positions of a session for a prompt and so many frames.
 
     With a prefix a multiple of what the core's attention runs over (256), so that short requests too share what is
@@ -153,10 +157,10 @@ def session_positions(model: Model, prompt: Int32, frames: int) -> int:
     return positions
 
 
-def prefill(session: Session, model: Model, prompt: Int32, cache: PrefixCache | None) -> StepOutput:
+def prefill(session: Session, model: Model, prompt: Prompt, cache: PrefixCache | None) -> StepOutput:
     """Feed a prompt, its prefix apart where the session is at its beginning; what `Session.prefill` gives."""
     length = prefix_length(model, prompt) if session.position == 0 else 0
-    if length:
+    if length and not isinstance(prompt, TalkerPrompt):
         prefix = np.ascontiguousarray(prompt[:, :length])
         if cache is None:
             session.prefill(prefix)

@@ -12,14 +12,25 @@ import numpy as np
 import numpy.typing as npt
 
 from dualar.config import DEFAULT_MAX_NEW_TOKENS, GenerationConfig, StallGuard
+from dualar.qwen3_prompt import TalkerPrompt
 
 if TYPE_CHECKING:
     from dualar.generate import Model, Session
 
 Int32 = npt.NDArray[np.int32]
+Prompt = Int32 | TalkerPrompt
+PromptLike = npt.ArrayLike | TalkerPrompt
 
 
-def checked_prompt(model: Model, prompt: npt.ArrayLike) -> Int32:
+def checked_prompt(model: Model, prompt: PromptLike) -> Prompt:
+    """The prompt as the model's sessions take it: a TalkerPrompt where it has a text vocabulary, else a matrix."""
+    text_vocab = getattr(model, "text_vocab_size", None)
+    if text_vocab is not None:
+        if not isinstance(prompt, TalkerPrompt):
+            raise ValueError(f"[prompt] expected a TalkerPrompt, got {type(prompt).__name__}")
+        return prompt.checked(model, text_vocab_size=text_vocab)
+    if isinstance(prompt, TalkerPrompt):
+        raise ValueError("[prompt] expected an array for a model of this family, got a TalkerPrompt")
     rows = 1 + model.num_codebooks
     x: npt.NDArray[Any] = np.asarray(prompt)
     if x.dtype.kind not in "iu" or x.ndim != 2 or x.shape[0] != rows or x.shape[1] == 0:

@@ -264,6 +264,8 @@ def sample(
     give. ValueError for arrays of another kind, LogitsError for NaN or a row without candidates.
     """
     _expect_config(config)
+    if stream > 0:
+        config = config.residual
     with np.errstate(all="ignore"):
         x = checked(logits, blocked=blocked)
         seeds, steps = words("seed", seed, len(x)), words("step", step, len(x))

@@ -29,18 +29,22 @@ SPEAKER_TAG = re.compile(r"<\|speaker:[0-9]+\|>")
 
 _CONTROL = re.compile(r"<\|.+\|>", re.DOTALL)
 _SEMANTIC = re.compile(r"<\|semantic:([0-9]+)\|>")
-_REQUIRED = ("<|im_start|>", "<|im_end|>", "<|voice|>")
+S2_REQUIRED = ("<|im_start|>", "<|im_end|>", "<|voice|>")
+QWEN3_REQUIRED = ("<|im_start|>", "<|im_end|>")
+"""Control tokens that a family's prompt needs."""
+
 _PROBE = "Naïve 漢字, 😀!\n"
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer with the control tokens of the S2 prompt.
+    """A byte-level BPE tokenizer with the control tokens that a model's prompt needs.
 
     Ids are those of the model's embedding rows. Instances are immutable and may be shared between threads.
     """
 
-    def __init__(self, text: str, *, source: str = FILE_NAME) -> None:
-        """text: the content of a tokenizer.json. source: where it came from, for messages.
+    def __init__(self, text: str, *, source: str = FILE_NAME, required: Sequence[str] = S2_REQUIRED) -> None:
+        """text: the content of a tokenizer.json. source: where it came from, for messages. required: control tokens
+        that it must have, `<|im_start|>` and `<|im_end|>` first.
 
         Errors: ModelError where it cannot be read, is no byte-level BPE, or lacks a control token.
         """
@@ -60,10 +64,11 @@ class Tokenizer:
         self._plain = self._without_control_tokens(text, listed)
         self._require_kept_text()
 
-        missing = [token for token in _REQUIRED if not self._is_parsed(token)]
+        missing = [token for token in required if not self._is_parsed(token)]
         if missing:
-            raise self._error(f"the control tokens {', '.join(_REQUIRED)}", f"none for {', '.join(missing)}")
-        self._im_start_id, self._im_end_id, self._voice_id = (self._control[token] for token in _REQUIRED)
+            raise self._error(f"the control tokens {', '.join(required)}", f"none for {', '.join(missing)}")
+        self._im_start_id, self._im_end_id = (self._control[token] for token in required[:2])
+        self._voice_id = self._control.get("<|voice|>")
         self._semantic_ids = self._find_semantic_ids()
         self._speaker_ids = {t: i for t, i in self._control.items() if SPEAKER_TAG.fullmatch(t)}
 
@@ -79,15 +84,16 @@ class Tokenizer:
         *,
         metadata_value: object = None,
         explicit: str | os.PathLike[str] | None = None,
+        required: Sequence[str] = S2_REQUIRED,
     ) -> Tokenizer:
         """The tokenizer of a model file.
 
         The first of: `explicit` (a tokenizer.json or its folder), tokenizer.json beside the model, the same in the
         parent folder, `metadata_value` (what the model file has under the key `tokenizer.huggingface.json`, None where
-        it has nothing). What is found first is used or refused, never passed over.
+        it has nothing). What is found first is used or refused, never passed over. required: as for the constructor.
         Errors: ModelError where there is none, or as the constructor's.
         """
-        found = cls.find_or_none(model_path, metadata_value=metadata_value, explicit=explicit)
+        found = cls.find_or_none(model_path, metadata_value=metadata_value, explicit=explicit, required=required)
         if found is None:
             folder = Path(os.path.abspath(model_path)).parent
             raise _model_error(
@@ -103,21 +109,22 @@ class Tokenizer:
         *,
         metadata_value: object = None,
         explicit: str | os.PathLike[str] | None = None,
+        required: Sequence[str] = S2_REQUIRED,
     ) -> Tokenizer | None:
         """As `find`, but None where there is no tokenizer. A bad one is a ModelError still."""
         if explicit is not None:
             path = Path(explicit)
-            return cls._read(path / FILE_NAME if path.is_dir() else path)
+            return cls._read(path / FILE_NAME if path.is_dir() else path, required)
         folder = Path(os.path.abspath(model_path)).parent  # a link's own folder, not its target's
         for path in (folder / FILE_NAME, folder.parent / FILE_NAME):
             if path.exists():
-                return cls._read(path)
+                return cls._read(path, required)
         if metadata_value is None:
             return None
         where = f"{os.fspath(model_path)}, key {METADATA_KEY}"
         if not isinstance(metadata_value, str):
             raise _model_error(f"[tokenizer] {where}: expected a string, got {type(metadata_value).__name__}")
-        return cls(metadata_value, source=where)
+        return cls(metadata_value, source=where, required=required)
 
     @property
     def source(self) -> str:
@@ -140,8 +147,8 @@ class Tokenizer:
         return self._im_end_id
 
     @property
-    def voice_id(self) -> int:
-        """`<|voice|>`, after which the model speaks."""
+    def voice_id(self) -> int | None:
+        """`<|voice|>`, after which a model of the S2 family speaks; None where the vocabulary has none."""
         return self._voice_id
 
     @property
@@ -198,14 +205,14 @@ class Tokenizer:
 
     # -------------------------------------------------------------- construction
     @classmethod
-    def _read(cls, path: Path) -> Tokenizer:
+    def _read(cls, path: Path, required: Sequence[str]) -> Tokenizer:
         try:
             if path.exists() and not path.is_file():  # a pipe would make us wait
                 raise OSError("not a file")
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise _model_error(f"[tokenizer] expected a readable file at {path}, got {error}") from error
-        return cls(text, source=str(path))
+        return cls(text, source=str(path), required=required)
 
     def _load(self, text: str) -> tokenizers.Tokenizer:
         import tokenizers

@@ -15,7 +15,8 @@ dualar's own format, `.voice`, version 1; all numbers little-endian:
     24+J+C  32     SHA-256 of all bytes before; the file ends here
 
 The description has "shape" ([N, T]), "transcript", "sample_rate", "codebook_size", "samples_per_frame", "fingerprint"
-and "name", as the fields of `Voice`; the last three may be null. A reader passes over keys that it does not know.
+and "name", as the fields of `Voice`; the last three may be null; and "speaker", an array of numbers, where there is
+one. A reader passes over keys that it does not know.
 
 `.s2voice`, version 1, is: magic "S2VOICE\\0"; u32 version, 1; i32 N, T, sample_rate, codebook_size; u64 bytes of the
 transcript with its final NUL; u64 bytes of the codes; the transcript; the codes, int32 [N, T]. It has no checksum.
@@ -78,6 +79,8 @@ def encode_voice(voice: Voice, format: VoiceFormat = "voice") -> bytes:
             "fingerprint": voice.fingerprint,
             "name": voice.name,
         }
+        if voice.speaker is not None:
+            description["speaker"] = [float(number) for number in voice.speaker]  # exact: 17 digits hold a float32
         text = json.dumps(description, ensure_ascii=False).encode()
         data = _HEAD.pack(_MAGIC, 1, len(text), len(codes)) + text + codes
         data += hashlib.sha256(data).digest()
@@ -143,7 +146,7 @@ def _decode_own(data: bytes, source: str) -> Voice:
         source,
         _codes(data, codes_at, code_bytes, shape[0], shape[1], source),
         **{key: description[key] for key in ("transcript", "sample_rate", "codebook_size")},
-        **{key: description.get(key) for key in ("samples_per_frame", "fingerprint", "name")},
+        **{key: description.get(key) for key in ("samples_per_frame", "fingerprint", "name", "speaker")},
     )
 
 

@@ -25,6 +25,7 @@ VoiceFormat = Literal["voice", "s2voice"]
 AudioSource = str | os.PathLike[str] | bytes | BinaryIO | npt.NDArray[np.floating[Any]]
 
 MAX_CODEBOOKS = 1024
+MAX_SPEAKER = 1 << 16  # numbers of a speaker's vector
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,11 +34,12 @@ class Voice:
 
     codes: int32 [num_codebooks, T >= 1], read-only, each in [0, codebook_size). transcript: what is said in them.
     sample_rate (Hz), codebook_size (entries of the largest codebook) and samples_per_frame: of the codec that made the
-    codes. fingerprint: which codec that was, as `Codec.fingerprint`. name: what it is called in the store. The last
-    three are None where nobody knows them, as in a `.s2voice` file.
+    codes. fingerprint: which codec that was, as `Codec.fingerprint`. name: what it is called in the store. speaker:
+    float32 [D], read-only, what a Qwen3-TTS model's speaker encoder heard. The last four are None where nobody knows
+    them, as in a `.s2voice` file.
 
     Errors: ValueError for codes of another shape, type or range, a transcript without words, with a NUL or with a lone
-    surrogate, or a number out of range.
+    surrogate, a speaker's vector that is none, or a number out of range.
     """
 
     codes: npt.NDArray[np.int32]
@@ -47,6 +49,7 @@ class Voice:
     samples_per_frame: int | None = None
     fingerprint: str | None = None
     name: str | None = None
+    speaker: npt.NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         size = whole_number("voice.codebook_size", self.codebook_size, 1, 2**31 - 1)
@@ -81,6 +84,18 @@ class Voice:
             from dualar.voice_store import check_voice_name
 
             object.__setattr__(self, "name", check_voice_name(self.name))
+        if self.speaker is not None:
+            try:
+                vector = np.array(self.speaker, np.float32)
+            except (TypeError, ValueError, OverflowError):
+                vector = np.zeros(0, np.float32)
+            if vector.ndim != 1 or not 1 <= vector.size <= MAX_SPEAKER or not np.isfinite(vector).all():
+                raise ValueError(
+                    f"[voice] expected a speaker's vector of 1 to {MAX_SPEAKER} finite numbers, got "
+                    f"{np.shape(vector)} of {type(self.speaker).__name__}"
+                )
+            vector.flags.writeable = False
+            object.__setattr__(self, "speaker", vector)
         object.__setattr__(self, "codes", codes)
         object.__setattr__(self, "sample_rate", rate)
         object.__setattr__(self, "codebook_size", size)

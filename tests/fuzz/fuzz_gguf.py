@@ -61,7 +61,7 @@ def seed_files(folder: Path) -> list[tuple[bytes, int]]:
             geometry=geometry,
             weight_type=weights,
             codec_type=codec,
-            quantize=_core._quantize,
+            quantize=_core.quantize,
             with_tokenizer_inside=False,
         )
         files.append((path.read_bytes(), written.semantic_begin_id - 1))

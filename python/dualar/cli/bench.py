@@ -51,7 +51,7 @@ def bench(
         from dualar.engine import load
         from dualar.parts import open_file
 
-        end = _some_end(open_file(model))
+        end = _some_end(open_file(model))  # S2's alone: other files have other keys
         with load(model, device=device, threads=threads, im_end_id=end) as engine:
             if not quiet:
                 common.note(f"measuring for about {seconds:g} s with {engine.threads} threads on {engine.device}")
@@ -118,11 +118,10 @@ def _model_parts(engine: Engine) -> dict[str, Callable[[], object]]:
     positions = min(_POSITIONS, model.context_length - 1)
     if positions < 1:
         raise ValueError(f"[bench] expected a context of at least 2 positions, got {model.context_length}")
-    prompt = np.zeros((1 + model.num_codebooks, positions), np.int32)
-    session = model.session(max_positions=positions + 1)
-    column = prompt[:, 0].copy()
+    session: Any = model.session(max_positions=positions + 1)
+    column = np.zeros(1 + model.num_codebooks, np.int32)
     column[0] = model.semantic_begin_id
-    session.prefill(prompt)
+    session.prefill(engine._family.blank_prompt(model, positions))
     hidden = np.zeros(model.hidden_size, np.float32)
 
     def slow() -> None:

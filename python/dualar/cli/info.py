@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualar.cli import common
-from dualar.convert import names
+from dualar.convert import names, qwen3_names
 
 if TYPE_CHECKING:
     from dualar._core import ModelFile
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-_PARTS = {"Slow-AR": "", "Fast-AR": "fast_", "Codec": "c."}
+# What the names of each part's tensors begin with; the first that fits. The last is for all others.
+_S2_PARTS = {"Fast-AR": ("fast_",), "Codec": ("c.",), "Slow-AR": ("",)}
+_QWEN3_PARTS = {
+    "Predictor": (qwen3_names.PREDICTOR,),
+    "Codec": (qwen3_names.CODEC,),
+    "Speaker encoder": (qwen3_names.SPEAKER_ENCODER,),
+    "Talker": ("",),
+}
 
 
 @app.command()
@@ -58,9 +65,12 @@ def _line(title: str, text: str) -> None:
 
 def _word(value: object) -> str:
     """A metadata value for a line: cut where it is long, nothing unprintable. The file may be wrong."""
+    most = 60
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        value, most = ", ".join(value), 200
     text = str(value) if value is not None else ""
     text = text if text.isprintable() else ascii(text)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 _GEOMETRY: list[tuple[str, dict[str, str]]] = [
@@ -112,10 +122,59 @@ _GEOMETRY: list[tuple[str, dict[str, str]]] = [
 ]
 
 
+_QWEN3_GEOMETRY: list[tuple[str, dict[str, str]]] = [
+    (
+        "Model",
+        {
+            qwen3_names.MODEL_KIND: "{}",
+            qwen3_names.MODEL_SIZE: "of size {}",
+        },
+    ),
+    ("Languages", {qwen3_names.LANGUAGE_NAMES: "{}"}),
+    ("Speakers", {qwen3_names.SPEAKER_NAMES: "{}"}),
+    (
+        "Talker",
+        {
+            qwen3_names.BLOCK_COUNT: "{} layers",
+            qwen3_names.EMBEDDING_LENGTH: "width {}",
+            qwen3_names.HEAD_COUNT: "{} heads",
+            qwen3_names.HEAD_COUNT_KV: "{} key/value heads",
+            qwen3_names.KEY_LENGTH: "of {}",
+            qwen3_names.FEED_FORWARD_LENGTH: "feed-forward {}",
+            qwen3_names.VOCAB_SIZE: "vocabulary {}",
+            qwen3_names.TEXT_VOCAB_SIZE: "text vocabulary {}",
+            qwen3_names.CONTEXT_LENGTH: "context {}",
+        },
+    ),
+    (
+        "Predictor",
+        {
+            qwen3_names.PREDICTOR_BLOCK_COUNT: "{} layers",
+            qwen3_names.PREDICTOR_EMBEDDING_LENGTH: "width {}",
+            qwen3_names.PREDICTOR_HEAD_COUNT: "{} heads",
+            qwen3_names.PREDICTOR_HEAD_COUNT_KV: "{} key/value heads",
+            qwen3_names.PREDICTOR_KEY_LENGTH: "of {}",
+            qwen3_names.PREDICTOR_FEED_FORWARD_LENGTH: "feed-forward {}",
+        },
+    ),
+    (
+        "Codebooks",
+        {
+            qwen3_names.NUM_CODEBOOKS: "{}",
+            qwen3_names.CODEBOOK_SIZE: "of {} entries",
+        },
+    ),
+]
+
+
+def _is_qwen3(file: ModelFile) -> bool:
+    return bool(file.get(names.ARCHITECTURE_KEY) == qwen3_names.ARCHITECTURE)
+
+
 def _geometry(file: ModelFile) -> list[tuple[str, str]]:
     """What the metadata says of each part; only what is there, since the file may be wrong."""
     lines = []
-    for title, keys in _GEOMETRY:
+    for title, keys in _QWEN3_GEOMETRY if _is_qwen3(file) else _GEOMETRY:
         values = ((words, file.get(key)) for key, words in keys.items())
         text = ", ".join(words.format(_word(value)) for words, value in values if value is not None)
         if text:
@@ -125,10 +184,11 @@ def _geometry(file: ModelFile) -> list[tuple[str, str]]:
 
 def _tokenizer(file: ModelFile) -> str:
     from dualar import ModelError
-    from dualar.tokenizer import METADATA_KEY, Tokenizer
+    from dualar.tokenizer import METADATA_KEY, QWEN3_REQUIRED, S2_REQUIRED, Tokenizer
 
+    required = QWEN3_REQUIRED if _is_qwen3(file) else S2_REQUIRED
     try:
-        found = Tokenizer.find_or_none(file.path, metadata_value=file.get(METADATA_KEY))
+        found = Tokenizer.find_or_none(file.path, metadata_value=file.get(METADATA_KEY), required=required)
     except ModelError as error:
         return f"cannot be used: {_word(error)}"
     return "not found" if found is None else f"{found.source}, {found.vocab_size} tokens"
@@ -136,12 +196,13 @@ def _tokenizer(file: ModelFile) -> str:
 
 def _types(file: ModelFile) -> list[tuple[str, str]]:
     """For each part, its parameters by ggml type, most first."""
-    parts: dict[str, dict[str, int]] = {name: defaultdict(int) for name in _PARTS}
+    prefixes = _QWEN3_PARTS if _is_qwen3(file) else _S2_PARTS
+    parts: dict[str, dict[str, int]] = {name: defaultdict(int) for name in prefixes}
     for name, type_name, shape in file.tensors():
-        part = "Codec" if name.startswith("c.") else "Fast-AR" if name.startswith("fast_") else "Slow-AR"
+        part = next(part for part, prefix in prefixes.items() if name.startswith(prefix))
         parts[part][type_name] += prod(shape)
     lines = []
-    for part, types in parts.items():
+    for part, types in reversed(parts.items()):
         if types:
             ranked = sorted(types.items(), key=lambda item: -item[1])
             lines.append((part, ", ".join(f"{common.count(size)} in {name.upper()}" for name, size in ranked)))

@@ -57,6 +57,22 @@ def say(
             show_default="the model's choice",
         ),
     ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            "--language", metavar="NAME", help="The language to speak (Qwen3-TTS).", show_default="the model's choice"
+        ),
+    ] = None,
+    speaker: Annotated[
+        str | None,
+        typer.Option(
+            "--speaker", metavar="NAME", help="One of the model's own voices (Qwen3-TTS).", show_default="none"
+        ),
+    ] = None,
+    instruct: Annotated[
+        str | None,
+        typer.Option("--instruct", metavar="TEXT", help="How to speak, in words (Qwen3-TTS).", show_default="none"),
+    ] = None,
     codes: Annotated[
         Path | None,
         typer.Option(
@@ -79,8 +95,13 @@ def say(
         ),
     ] = None,
     sampler: Annotated[
-        Literal["fish", "hf", "cosyvoice"], typer.Option("--sampler", help="The family of rules to choose codes by.")
-    ] = "fish",
+        Literal["fish", "hf", "cosyvoice"] | None,
+        typer.Option(
+            "--sampler",
+            help="The family of rules to choose codes by.",
+            show_default="the model's: fish for S2, hf for Qwen3-TTS",
+        ),
+    ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -137,15 +158,16 @@ def say(
         ),
     ] = None,
     min_tokens_before_end: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--min-tokens-before-end",
             metavar="N",
             min=0,
             max=2**31 - 1,
             help="Frames at least; of a long text, in each piece.",
+            show_default="0, or 2 for Qwen3-TTS",
         ),
-    ] = 0,
+    ] = None,
     pause: narrating.PauseOption = None,
     context: narrating.ContextOption = 768,
     retries: narrating.RetriesOption = 1,
@@ -237,7 +259,8 @@ def say(
     with common.reporting(quiet=quiet, verbose=verbose):
         words = text_input.read_text(text, file)
         given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "repetition_penalty": repetition_penalty}
-        sampling = SamplingConfig.from_options(sampler, **{k: v for k, v in given.items() if v is not None})
+        chosen = {k: v for k, v in given.items() if v is not None}
+        sampling = None if sampler is None else SamplingConfig.from_options(sampler, **chosen)
         streamed = stream or output == streaming.STDOUT
         if streamed and (trim_silence or peak is not None or loudness is not None):
             raise typer.BadParameter("--trim-silence, --peak and --loudness need the whole speech: not with a stream.")
@@ -266,8 +289,13 @@ def say(
         ) as engine:
             rate = engine.codec.sample_rate / engine.codec.samples_per_frame
             expected = len(words.encode("utf-8", "replace")) / _TEXT_BYTES_PER_SECOND * rate
+            if sampling is None:
+                sampling = engine.sampling.with_options(**chosen)
             request: dict[str, Any] = {
                 "voice": reference,
+                "language": language,
+                "speaker": speaker,
+                "instruct": instruct,
                 "seed": seed,
                 "sampling": sampling,
                 "max_new_tokens": max_new_tokens,
@@ -291,7 +319,7 @@ def say(
                 common.SpeechProgress(
                     quiet=quiet,
                     frames_per_second=rate,
-                    expected_frames=max(int(expected), min_tokens_before_end),
+                    expected_frames=max(int(expected), min_tokens_before_end or 0),
                     max_frames=DEFAULT_MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
                 ) as progress,
                 common.Interruption(noted=keep_partial and not streamed) as interruption,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualar import _core
+from dualar.convert import names
 from dualar.convert.checkpoint import Checkpoint, read_json
 from dualar.convert.gguf_writer import Tensor, Value, write_gguf
 from dualar.convert.plan import Part, Planned, require
@@ -57,6 +58,14 @@ def convert(
             f"[model_type] expected one of {', '.join(FAMILIES)} in {folder / 'config.json'}, got {kind!r:.80}"
         )
     model: ModelFile = importlib.import_module(f"dualar.convert.{FAMILIES[kind]}").model_file(folder)
+    return write_model(model, output, weight_type=wanted, on_tensor=on_tensor)
+
+
+def write_model(
+    model: ModelFile, output: Path, *, weight_type: str, on_tensor: Callable[[int, int], object] | None = None
+) -> Converted:
+    """Check and write a model file; errors as for `convert`."""
+    wanted = check_type(weight_type)
     require(model.parts)
     tensors, finer = [], []
     for part in model.parts:
@@ -67,7 +76,7 @@ def convert(
             tensors.append(Tensor(planned.target, planned.shape, kept, _source(part.checkpoint, planned, kept)))
     write_gguf(output, model.metadata, tensors, on_tensor=on_tensor)
     return Converted(
-        architecture=str(model.metadata["general.architecture"]),
+        architecture=str(model.metadata[names.ARCHITECTURE_KEY]),
         tensors=len(tensors),
         nbytes=sum(nbytes(tensor.shape, tensor.kind) for tensor in tensors),
         finer=tuple(finer),

@@ -67,8 +67,12 @@ LAYER = "layers."
 NORM = "norm.weight"
 OUTPUT = "output.weight"
 # of the code predictor; tables and heads of all codebooks but the first, one under another
+PREDICTOR = "predictor."
 PREDICTOR_EMBEDDINGS = "predictor.embeddings.weight"
 PREDICTOR_PROJECT_IN = "predictor.project_in"
 PREDICTOR_LAYER = "predictor.layers."
 PREDICTOR_NORM = "predictor.norm.weight"
 PREDICTOR_OUTPUT = "predictor.output.weight"
+# what other parts of the file begin with
+CODEC = "codec."
+SPEAKER_ENCODER = "speaker."

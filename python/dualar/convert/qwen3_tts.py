@@ -55,8 +55,17 @@ class _Decoder:
 
 def model_file(folder: Path) -> ModelFile:
     """What the checkpoint in `folder` becomes. One ModelError for all that its config lacks."""
-    values = read_json(folder / "config.json")
-    config = Settings(values, source=str(folder / "config.json"))
+    config = Settings(read_json(folder / "config.json"), source=str(folder / "config.json"))
+    metadata, plan = describe(config)
+    metadata.update(_sampling(folder))
+    text_vocab = config.inside("talker_config").integer("text_vocab_size")
+    metadata[names.TOKENIZER] = qwen_tokenizer_json(folder, vocab_size=text_vocab)
+    checkpoint = open_checkpoint(folder)
+    return ModelFile(metadata, [Part(checkpoint, plan, lambda name: name.startswith("speaker_encoder."))])
+
+
+def describe(config: Settings) -> tuple[dict[str, Value], list[Planned]]:
+    """Keys and tensors of the talker and the code predictor. One ModelError for all that the config lacks."""
     config.text("model_type", (MODEL_TYPE,))
     config.text("tokenizer_type", (_TOKENIZER_TYPE,))
     kind = config.text("tts_model_type", ("base", "custom_voice", "voice_design"))
@@ -106,10 +115,7 @@ def model_file(folder: Path) -> ModelFile:
     for key, name in _TEXT_CONTROL.items():
         metadata[key] = config.integer(name, 0, text_vocab - 1)
     metadata.update(_languages_and_speakers(talker, vocab))
-    metadata.update(_sampling(folder))
     config.require()
-    metadata[names.TOKENIZER] = qwen_tokenizer_json(folder, vocab_size=text_vocab)
-
     plan = [
         same(keys.TEXT_EMBEDDINGS, "talker.model.text_embedding.weight", (text_vocab, text_dim), Storage.TABLE),
         *_linear(keys.TEXT_PROJECTION_IN, "talker.text_projection.linear_fc1", text_dim, text_dim),
@@ -120,8 +126,7 @@ def model_file(folder: Path) -> ModelFile:
         same(keys.OUTPUT, "talker.codec_head.weight", (vocab, main.dim), Storage.MATRIX),
         *_predictor(main, fast, codebooks - 1, codes),
     ]
-    checkpoint = open_checkpoint(folder)
-    return ModelFile(metadata, [Part(checkpoint, plan, lambda name: name.startswith("speaker_encoder."))])
+    return metadata, plan
 
 
 def _decoder(config: Settings) -> _Decoder:

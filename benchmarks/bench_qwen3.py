@@ -1,0 +1,216 @@
+"""Speed of Qwen3-TTS's autoregression: the talker's step and both paths of the code predictor, and how far these two
+differ.
+
+    python benchmarks/bench_qwen3.py [--type q8_0 f16] [--context 128] [--frames 200]
+
+The models have random weights at the published 0.6B geometry, made on first use and then kept. Owns that geometry and
+what is measured; leaves timing and printing to `report.py`, the file's layout to `dualar.convert`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import models
+import numpy as np
+import numpy.typing as npt
+import report
+from dualar import SamplingConfig, _core
+from dualar.convert import qwen3_tts
+from dualar.convert.model_file import ModelFile, write_model
+from dualar.convert.plan import Part, Planned
+from dualar.convert.settings import Settings
+from dualar.generate import generate
+from dualar.qwen3_prompt import TalkerPrompt
+
+STEP, CACHED, RECOMPUTE = "talker step", "predictor frame, cached", "predictor frame, recompute"
+
+_STACK = {
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6,
+    "num_code_groups": 16,
+}
+CONFIG: dict[str, Any] = {
+    "model_type": "qwen3_tts",
+    "tokenizer_type": "qwen3_tts_tokenizer_12hz",
+    "tts_model_type": "custom_voice",
+    "tts_model_size": "0b6",
+    "tts_pad_token_id": 151671,
+    "tts_bos_token_id": 151672,
+    "tts_eos_token_id": 151673,
+    "talker_config": {
+        **_STACK,
+        "num_hidden_layers": 28,
+        "vocab_size": 3072,
+        "text_vocab_size": 151936,
+        "text_hidden_size": 2048,
+        "max_position_embeddings": 32768,
+        "rope_scaling": {},
+        "codec_pad_id": 2148,
+        "codec_bos_id": 2149,
+        "codec_eos_token_id": 2150,
+        "codec_think_id": 2154,
+        "codec_nothink_id": 2155,
+        "codec_think_bos_id": 2156,
+        "codec_think_eos_id": 2157,
+        "codec_language_id": {"english": 2050},
+        "spk_id": {"ryan": 3061},
+        "code_predictor_config": {**_STACK, "num_hidden_layers": 5, "vocab_size": 2048},
+    },
+}
+
+
+class RandomCheckpoint:
+    """A checkpoint of the planned tensors with random values: pieces of one pool of normal numbers."""
+
+    source = "random weights"
+
+    def __init__(self, plan: list[Planned]) -> None:
+        self._sources = {source.name: source.shape for planned in plan for source in planned.sources}
+        self._pool = np.random.default_rng(0).standard_normal(1 << 20, np.float32)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Numpy shape of each tensor."""
+        return self._sources
+
+    def read(self, name: str) -> npt.NDArray[np.float32]:
+        """Deviation 1 / sqrt(fan-in), so that a product keeps its input's scale; heads 2.5 times that."""
+        shape = self._sources[name]
+        rng = np.random.default_rng(zlib.crc32(name.encode()))
+        if len(shape) == 1:
+            noise = rng.standard_normal(shape, np.float32) / 10
+            return 1 + noise if "norm" in name else noise
+        count, size = int(np.prod(shape)), self._pool.size // 2
+        starts = rng.integers(size, size=-(-count // size))
+        values = np.concatenate([self._pool[start : start + size] for start in starts])[:count].reshape(shape)
+        gain = 2.5 if "head" in name else 1.0
+        values *= gain if "embedding" in name else gain / np.sqrt(shape[-1])
+        return values
+
+
+def ensure(weight_type: str, *, folder: Path) -> Path:
+    """The path of the model, made if it is not there."""
+    path = folder / f"qwen3-tts-0.6b-{weight_type}.gguf"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        metadata, plan = qwen3_tts.describe(Settings(CONFIG, source="the published geometry"))
+        print(f"making {path}", flush=True)
+        partial = folder / f"{path.name}.{os.getpid()}.partial"
+        try:
+            write_model(ModelFile(metadata, [Part(RandomCheckpoint(plan), plan)]), partial, weight_type=weight_type)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    return path
+
+
+def prompt_of(positions: int) -> TalkerPrompt:
+    """A prompt of text and codec ids, with text to come."""
+    rng = np.random.default_rng(positions)
+    columns = np.full((17, positions), -1, np.int32)
+    columns[0], columns[1] = rng.integers(150000, size=positions), rng.integers(2048, size=positions)
+    return TalkerPrompt(columns, rng.integers(150000, size=100).astype(np.int32))
+
+
+def parts(model: _core.Qwen3TTS, context: int) -> dict[str, Callable[[], object]]:
+    """The parts of a frame behind so many positions."""
+    session = model.session(max_positions=context + 1)
+    hidden = session.prefill(prompt_of(context)).hidden
+    if not np.isfinite(hidden).all():
+        raise ValueError("[bench] expected a finite hidden state from the prefill, got NaN or inf")
+    codes = np.random.default_rng(1).integers(model.codebook_size, size=model.num_codebooks).astype(np.int32)
+    column = np.concatenate([codes[:1], codes])
+
+    def step() -> None:
+        session.step(column)
+        session.truncate(context)
+
+    def cached() -> None:
+        session.fast_begin(hidden, int(codes[0]))
+        for code in codes[1:-1]:
+            session.fast_step(int(code))
+
+    def recompute() -> None:
+        for book in range(1, len(codes)):
+            session.fast_decode(hidden, codes[:book])
+
+    return {STEP: step, CACHED: cached, RECOMPUTE: recompute}
+
+
+def difference(model: _core.Qwen3TTS, frames: int) -> tuple[float, float, int]:
+    """Of sampled frames, run through both paths: the largest difference of a logit, the largest logit, and how many
+    codes the two would choose otherwise, greedily."""
+    hidden: list[npt.NDArray[np.float32]] = []
+
+    class Keeping:
+        """A session that keeps what the predictor is given."""
+
+        def __init__(self, session: _core.Qwen3Session) -> None:
+            self._session = session
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._session, name)
+
+        def fast_begin(self, given: npt.NDArray[np.float32], code: int) -> npt.NDArray[np.float32]:
+            hidden.append(given)
+            return self._session.fast_begin(given, code)
+
+    session = model.session(max_positions=32 + frames)
+    made = generate(
+        model, prompt_of(32), max_new_tokens=frames, min_tokens_before_end=frames, sampling=SamplingConfig.hf(), seed=1,
+        stall_guard=None, session=Keeping(session),
+    )  # fmt: skip
+    largest = most = 0.0
+    others = 0
+    for given, codes in zip(hidden, made.codes.T, strict=True):
+        cached = session.fast_begin(given, int(codes[0]))
+        for book in range(1, len(codes)):
+            whole = session.fast_decode(given, codes[:book])
+            largest = max(largest, float(np.abs(whole - cached).max()))
+            most = max(most, float(np.abs(whole).max()))
+            others += int(whole.argmax() != cached.argmax())
+            if book < len(codes) - 1:
+                cached = session.fast_step(int(codes[book]))
+    return largest, most, others
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    p = argparse.ArgumentParser(description="Measure Qwen3-TTS's talker and code predictor.")
+    p.add_argument("--type", nargs="+", default=["q8_0", "f16"], help="weight types (%(default)s)")
+    p.add_argument("--context", type=int, default=128, help="positions before a step (%(default)s)")
+    p.add_argument("--frames", type=int, default=0, help="compare the two paths on so many frames (%(default)s: none)")
+    report.add_timing_options(p, rounds=9)
+    models.add_folder_option(p)
+    o = p.parse_args(arguments)
+    report.use_threads(o.threads)
+    loaded = {}
+    for kind in o.type:
+        file = _core.ModelFile(str(ensure(kind, folder=o.folder)))
+        loaded[kind] = _core.Qwen3TTS(file, _core.Runtime(threads=o.threads))
+    print(report.describe(threads=o.threads, warmups=o.warmups), flush=True)
+    runs = {f"{kind}: {name}": run for kind in o.type for name, run in parts(loaded[kind], o.context).items()}
+    seconds = report.interleave(runs, rounds=o.rounds, warmups=o.warmups, rest=o.rest)
+    report.section(f"One frame, behind {o.context} positions, ms")
+    print(report.table(report.TIMING_HEADER, [report.timing_row(n, v) for n, v in seconds.items()]))
+    if o.frames:
+        report.section(f"The two paths of the predictor on {o.frames} sampled frames")
+        for kind in o.type:
+            largest, most, others = difference(loaded[kind], o.frames)
+            print(f"{kind}: largest difference of a logit {largest:.3g} (logits up to {most:.3g}), "
+                  f"{others} of {o.frames * 15} greedy choices differ")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+// What both families ask of a file, and of the arguments of a session's calls. Errors name what was expected and what
+// came.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/gguf_file.h"
+
+namespace dualar {
+
+// ModelError where the file is of another architecture.
+void check_architecture(const GgufFile& file, const char* architecture);
+
+// std::invalid_argument from here on. hidden: `dim` finite values. prefix: 1 to N - 1 codes.
+void check_hidden(const std::vector<float>& hidden, int64_t dim);
+void check_prefix(const std::vector<int32_t>& prefix, int64_t num_codebooks, int64_t codebook_size);
+void check_code(int64_t code, int64_t codebook_size);
+// That so many more positions fit.
+void check_room(int64_t count, int64_t position, int64_t max_positions);
+// That a step may follow in the frame whose cache has so many positions.
+void check_fast_step(int64_t fast_position, int64_t num_codebooks);
+void check_truncate(int64_t positions, int64_t position);
+
+}  // namespace dualar

@@ -1,0 +1,79 @@
+// The code predictor of Qwen3-TTS: the further codes of one frame, from the talker's hidden state and main code.
+// Predictor holds the weights; PredictorState the cache and graphs of one session. As with the S2 family's Fast-AR two
+// paths give the same logits, cached and stateless; here each codebook has a table and a head of its own, and every
+// input comes in the talker's width.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "models/qwen3_talker.h"
+
+namespace dualar {
+
+struct PredictorConfig {
+    int64_t talker_dim = 0;
+    int64_t dim = 0;
+    int64_t feed_forward = 0;
+    int layers = 0;
+    int num_codebooks = 0;  // N: positions 0 .. N - 1 are the hidden state and codes 0 .. N - 2
+    int64_t codebook_size = 0;
+    nn::BlockConfig block;
+};
+
+class Predictor {
+  public:
+    Predictor(Weights& weights, std::shared_ptr<const Talker> talker);
+
+    // h [dim, 1] -> logits [C] of codebook `book`, 1 <= book < N.
+    ggml_tensor* head(GraphBuilder& g, ggml_tensor* h, int book) const;
+    const Talker& talker() const { return *talker_; }
+
+    PredictorConfig config;
+    std::vector<nn::BlockWeights> blocks;
+    std::optional<nn::Linear> project_in;  // where the widths differ
+    ggml_tensor* norm = nullptr;
+
+  private:
+    std::shared_ptr<const Talker> talker_;  // whose tables its inputs are from
+    ggml_tensor* heads_ = nullptr;          // ggml [dim, (N - 1) * C], or packed one by one
+    std::vector<std::shared_ptr<nn::PackedMatrix>> packed_heads_;
+};
+
+class PredictorState {
+  public:
+    PredictorState(std::shared_ptr<const Predictor> model, std::shared_ptr<Backend> backend);
+
+    // Arguments are checked by the caller. Each returns logits [C] of the next codebook.
+    std::vector<float> begin(const float* hidden, int32_t code);
+    std::vector<float> step(int32_t code);
+    std::vector<float> decode(const float* hidden, const int32_t* prefix, int64_t count);
+
+    // Positions in the cache: 0 before begin(), at most N.
+    int64_t position() const { return position_; }
+    void reset() { position_ = 0; }
+    size_t nbytes() const { return cache_.nbytes(); }
+    static size_t nbytes(const PredictorConfig& config);
+    int graph_builds() const { return graph_builds_; }
+
+  private:
+    std::unique_ptr<Graph> make_graph(int64_t positions, int book, bool cached);
+    // The hidden state (nullptr: none) and codes of codebooks first_book on, at positions from `first` on.
+    std::vector<float> run(std::unique_ptr<Graph>& graph, const float* hidden, const int32_t* codes, int64_t count,
+                           int first_book, int64_t first, bool cached);
+
+    std::shared_ptr<const Predictor> model_;
+    std::shared_ptr<Backend> backend_;
+    nn::KvCache cache_;
+    nn::AttentionFeed feed_;
+    std::vector<float> input_;
+    std::vector<float> scratch_;
+    int64_t position_ = 0;
+    // By the codebook whose head they have.
+    std::vector<std::unique_ptr<Graph>> cached_;
+    std::vector<std::unique_ptr<Graph>> stateless_;
+    int graph_builds_ = 0;
+};
+
+}  // namespace dualar

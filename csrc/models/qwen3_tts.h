@@ -1,0 +1,78 @@
+// A Qwen3-TTS model and the sessions that run it: talker and code predictor put together, every argument checked here.
+// The face of DualAr and Session (models/dual_ar.h), so that one loop runs both families.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "models/qwen3_predictor.h"
+#include "models/qwen3_talker.h"
+#include "runtime/one_thread.h"
+
+namespace dualar {
+
+class Qwen3Session;
+
+class Qwen3Tts : public std::enable_shared_from_this<Qwen3Tts> {
+  public:
+    // Throws ModelError listing what is wrong with the file.
+    Qwen3Tts(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend);
+
+    // Bring the weights to the device, once. session() and fast_decode() do it where it has not been done.
+    void load() const;
+
+    const SlowConfig& config() const { return talker_->decoder->config; }
+    const TalkerConfig& text_config() const { return talker_->config; }
+    // Id of each logit: the main codes ascending, then the end of speech.
+    std::vector<int32_t> main_ids() const { return talker_->decoder->main_ids(); }
+    std::vector<std::string> unused_tensors() const;
+    size_t kv_bytes(int64_t max_positions, const std::string& kv_type) const;
+
+    std::unique_ptr<Qwen3Session> session(int64_t max_positions, const std::string& kv_type) const;
+    // Stateless: logits [C] of codebook prefix.size(). Checks its arguments.
+    std::vector<float> fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const;
+
+  private:
+    friend class Qwen3Session;
+    void check_fast_arguments(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const;
+
+    std::shared_ptr<Backend> backend_;
+    mutable Weights weights_;
+    mutable std::once_flag loaded_;
+    std::shared_ptr<const Talker> talker_;
+    std::shared_ptr<const Predictor> predictor_;
+    mutable std::mutex oracle_mutex_;
+    mutable std::unique_ptr<PredictorState> oracle_;  // graphs of fast_decode()
+};
+
+class Qwen3Session {
+  public:
+    Qwen3Session(std::shared_ptr<const Qwen3Tts> model, int64_t max_positions, ggml_type kv_type);
+
+    SlowOutput prefill(const TalkerPrompt& prompt, bool all_positions, bool full_vocab);
+    // column [1 + N]: the main id just drawn, and the frame's N codes.
+    SlowOutput step(const std::vector<int32_t>& column, bool full_vocab);
+    std::vector<float> fast_begin(const std::vector<float>& hidden, int64_t code);
+    std::vector<float> fast_step(int64_t code);
+    std::vector<float> fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix);
+
+    const Qwen3Tts& model() const { return *model_; }
+    int64_t position() const { return talker_.decoder().position(); }
+    int64_t max_positions() const { return talker_.decoder().max_positions(); }
+    size_t nbytes() const { return talker_.decoder().nbytes() + predictor_.nbytes(); }
+    int graph_builds() const { return talker_.graph_builds() + predictor_.graph_builds(); }
+    void reset() { truncate(0); }
+    void truncate(int64_t positions);
+    void keep_probes(bool keep);
+    std::map<std::string, std::vector<float>> probes() const { return talker_.decoder().probes(); }
+
+  private:
+    std::shared_ptr<const Qwen3Tts> model_;
+    TalkerState talker_;
+    PredictorState predictor_;
+    OneThread one_thread_;
+};
+
+}  // namespace dualar
