@@ -91,7 +91,7 @@ def test_texts_that_can(engine: Engine, text: str) -> None:
 OPTIONS: dict[str, list[Any]] = {
     "seed": [-1, 2**64, 1.5, "1", True, NAN, INF, HUGE],
     "max_new_tokens": [0, -1, 2**31, HUGE, 1.5, "2", NAN, INF, True],
-    "min_tokens_before_end": [-1, 3, HUGE, 0.5, NAN, "1", True, None],
+    "min_tokens_before_end": [-1, 3, HUGE, 0.5, NAN, "1", True],
     "sampling": ["fish", 3, {}],
     "stall_guard": [1, "x", {}],
 }

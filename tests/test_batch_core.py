@@ -71,7 +71,7 @@ def step_some(pairs: Pairs, batch: _core.Batch, check: Any, rounds: int = 12) ->
 @pytest.fixture(scope="module", params=EXACT + CLOSE)
 def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     path = tmp_path_factory.mktemp("wide") / f"{request.param}.gguf"
-    write_toy_model(path, geometry=WIDE, weight_type=request.param, quantize=_core._quantize)
+    write_toy_model(path, geometry=WIDE, weight_type=request.param, quantize=_core.quantize)
     return request.param, path
 
 

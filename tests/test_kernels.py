@@ -145,7 +145,7 @@ def test_quantized_product(form: str, type_name: str, n: int, depth: int, column
     x[0, :32] = 0  # a block without a scale
     want = rounded(x) @ _core._dequantize(rows, type_name, n, depth).T.astype(np.float64)
     for threads in (1, 3):
-        got = _core.quantized_product(x, rows, type_name, threads=threads, form=form)
+        got = _core._quantized_product(x, rows, type_name, threads=threads, form=form)
         np.testing.assert_allclose(got, want, atol=2e-6 * depth, rtol=2e-6)
 
 
@@ -158,7 +158,7 @@ def test_quantized_product_at_its_largest_values(form: str, type_name: str) -> N
     x = np.stack([signs, -signs, np.ones(256, np.float32)])
     rows = _core.quantize(weights, type_name)
     want = rounded(x) @ _core._dequantize(rows, type_name, len(weights), 256).T.astype(np.float64)
-    got = _core.quantized_product(x, rows, type_name, form=form)
+    got = _core._quantized_product(x, rows, type_name, form=form)
     np.testing.assert_allclose(got, want, atol=1e-3)
 
 
@@ -168,7 +168,7 @@ def test_quantized_product_does_not_hide_what_is_not_a_number(form: str, bad: fl
     rows = _core.quantize(np.ones((20, 256), np.float32), "Q8_0")
     x = np.ones((2, 256), np.float32)
     x[1, 77] = bad
-    got = _core.quantized_product(x, rows, "Q8_0", form=form)
+    got = _core._quantized_product(x, rows, "Q8_0", form=form)
     assert np.isfinite(got[0]).all() and np.isnan(got[1]).all()
 
 
@@ -176,7 +176,7 @@ def test_every_form_gives_the_same_quantized_product() -> None:
     rng = np.random.default_rng(0)
     rows = _core.quantize(rng.standard_normal((50, 512)).astype(np.float32), "Q4_K")
     x = rng.standard_normal((5, 512)).astype(np.float32)
-    results = [_core.quantized_product(x, rows, "Q4_K", form=form) for form in FORMS]
+    results = [_core._quantized_product(x, rows, "Q4_K", form=form) for form in FORMS]
     for other in results[1:]:
         np.testing.assert_allclose(other, results[0], rtol=1e-5, atol=1e-4)
 

@@ -232,7 +232,7 @@ def test_activations_beyond_half_precision(weight_type: str, tmp_path: Path) -> 
             for logits in (
                 session.fast_begin(out.hidden, 3),
                 session.fast_step(4),
-                session.fast_decode(out.hidden, [3, 4]),
+                session.fast_decode(out.hidden, np.array([3, 4])),
             ):
                 assert np.isfinite(logits).all()
             out = session.step(np.full(17, 3, np.int32), full_vocab=full_vocab)

@@ -15,6 +15,9 @@ constexpr int64_t kKeyBucket = 256;
 // Longer prompts are fed in pieces of this size, so that memory for intermediates stays bounded.
 constexpr int64_t kPrefillChunk = 512;
 
+// Rows of a head that may as well be packed as a whole, beside those that can be emitted.
+constexpr int64_t kSmallHead = 1 << 13;
+
 constexpr int64_t kMaxDim = 1 << 20;
 constexpr int64_t kMaxCount = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // float32 positions are exact up to here
@@ -108,6 +111,12 @@ SlowAr::SlowAr(Weights& weights, const SlowConfig& c, const BlockTensors& tensor
                      rows + static_cast<size_t>(c.im_end + 1) * row);
         *packed = nn::PackedMatrix(slice.data(), source->type, c.semantic_count() + 1, c.dim, threads);
     });
+    if (c.vocab_size > kSmallHead) return;
+    auto whole = std::make_shared<nn::PackedMatrix>();
+    whole_head = whole;
+    weights.on_load([whole, c, source = file.find(head_name), threads = weights.threads()] {
+        *whole = nn::PackedMatrix(source->data, source->type, c.vocab_size, c.dim, threads);
+    });
 }
 
 std::vector<int32_t> SlowAr::main_ids() const {
@@ -154,7 +163,8 @@ void SlowAr::build(GraphBuilder& g, int64_t count, const nn::AttentionInputs& in
     ggml_tensor* h = nn::rms_norm(g, x, norm, c.block.eps);
     g.output("hidden", c.norm_fast_input ? h : x);
     if (full_vocab) {
-        g.output("logits", ggml_mul_mat(g.context, head, h));
+        g.output("logits",
+                 whole_head ? nn::linear(g, {nullptr, nullptr, whole_head}, h) : ggml_mul_mat(g.context, head, h));
         return;
     }
     // Only the semantic ids and im_end can be emitted: those rows of the head, and no others, are read.

@@ -63,6 +63,9 @@ class SlowAr {
     // The head's rows of the ids that can be emitted: semantic ids ascending, then im_end. Empty where they are read
     // from `head` itself.
     std::shared_ptr<const nn::PackedMatrix> sliced_head;
+    // All rows of a small head. Empty where they are read from `head` itself, whose product
+    // with F16 rows cannot take a hidden state beyond 65504.
+    std::shared_ptr<const nn::PackedMatrix> whole_head;
     ggml_type matrix_type = GGML_TYPE_F32;  // of the layers' matrices in the file
 
   private:

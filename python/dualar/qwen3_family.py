@@ -144,7 +144,8 @@ def _sampling(file: _core.ModelFile) -> HFSampling:
 
     def found(keys: dict[str, str]) -> dict[str, Any]:
         values = ((name, file.get(key)) for name, key in keys.items())
-        return {name: value for name, value in values if value is not None}
+        # 0.9 is kept as a float32; it is meant as it is written.
+        return {n: float(str(np.float32(v))) if isinstance(v, float) else v for n, v in values if v is not None}
 
     main, residual = found(_SAMPLING), found(_RESIDUAL)
     try:

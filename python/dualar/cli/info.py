@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-# What the names of each part's tensors begin with; the first that fits. The last is for all others.
-_S2_PARTS = {"Fast-AR": ("fast_",), "Codec": ("c.",), "Slow-AR": ("",)}
+# What the names of each part's tensors begin with; the first that fits, so that the last is for all others. They are
+# shown in reverse.
+_S2_PARTS = {"Codec": "c.", "Fast-AR": "fast_", "Slow-AR": ""}
 _QWEN3_PARTS = {
-    "Predictor": (qwen3_names.PREDICTOR,),
-    "Codec": (qwen3_names.CODEC,),
-    "Speaker encoder": (qwen3_names.SPEAKER_ENCODER,),
-    "Talker": ("",),
+    "Speaker encoder": qwen3_names.SPEAKER_ENCODER,
+    "Codec": qwen3_names.CODEC,
+    "Predictor": qwen3_names.PREDICTOR,
+    "Talker": "",
 }
 
 
