@@ -55,6 +55,15 @@ void bind_batch(py::module_& m) {
             },
             py::arg("sessions"), py::arg("columns"))
         .def(
+            "_profile",
+            [](Batch& batch, const py::sequence& sessions, const py::array& columns) {
+                const Rows rows(sessions);
+                const IntegerArray array = integers(columns, "columns", 2);
+                const py::gil_scoped_release release;
+                return batch.profile(rows.sessions, array.values);
+            },
+            py::arg("sessions"), py::arg("columns"))
+        .def(
             "fast_begin",
             [](Batch& batch, const py::sequence& sessions, const py::array& hidden, const py::array& codes) {
                 const Rows rows(sessions);

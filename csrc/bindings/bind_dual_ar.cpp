@@ -109,6 +109,7 @@ void bind_dual_ar(py::module_& m) {
         .def_property_readonly("semantic_begin_id", [](const DualAr& d) { return d.config().semantic_begin; })
         .def_property_readonly("semantic_end_id", [](const DualAr& d) { return d.config().semantic_end; })
         .def_property_readonly("im_end_id", [](const DualAr& d) { return d.config().im_end; })
+        .def_property_readonly("prefill_piece", [](const DualAr&) { return SlowState::kPrefillPiece; })
         .def_property_readonly("has_fast_ar", &DualAr::has_fast_ar)
         .def_property_readonly("main_ids",
                                [](const DualAr& d) {

@@ -67,56 +67,73 @@ Graph& Batch::graph(Kind kind, size_t rows) {
     return *found;
 }
 
-SlowOutput Batch::step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns) {
-    const Turn turn(*this, sessions);
-    const SlowAr& slow = *model_->slow_;
-    const auto rows = static_cast<int64_t>(sessions.size());
-    const int64_t height = slow.config.num_codebooks + 1;
-    if (static_cast<int64_t>(columns.size()) != rows * height)
-        throw std::invalid_argument(text("[columns] expected ", rows, " times ", height, " values (a token id and ",
-                                         height - 1, " codes for each session), got ", columns.size()));
-    for (int64_t r = 0; r < rows; ++r) sessions[static_cast<size_t>(r)]->check_columns(&columns[r * height], 1);
+void Batch::check_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns) const {
+    const size_t height = static_cast<size_t>(model_->config().num_codebooks) + 1;
+    if (columns.size() != sessions.size() * height)
+        throw std::invalid_argument(text("[columns] expected ", sessions.size(), " times ", height,
+                                         " values (a token id and ", height - 1, " codes for each session), got ",
+                                         columns.size()));
+    for (size_t r = 0; r < sessions.size(); ++r) sessions[r]->check_columns(&columns[r * height], 1);
     model_->backend_->check_process();
+}
 
-    SlowOutput out;
-    out.positions = rows;
-    out.width = slow.width(false);
-    out.logits.resize(static_cast<size_t>(rows * out.width));
-    out.hidden.resize(static_cast<size_t>(rows * slow.config.dim));
-    if (in_turn_) {
-        size_t done = 0;
-        try {
-            for (; done < sessions.size(); ++done) {
-                const SlowOutput one =
-                    sessions[done]->slow_.feed(&columns[done * static_cast<size_t>(height)], 1, false, false);
-                std::copy(one.logits.begin(), one.logits.end(), &out.logits[done * one.logits.size()]);
-                std::copy(one.hidden.begin(), one.hidden.end(), &out.hidden[done * one.hidden.size()]);
-            }
-        } catch (...) {
-            while (done > 0) {
-                SlowState& state = sessions[--done]->slow_;
-                state.truncate(state.position() - 1);
-            }
-            throw;
-        }
-        return out;
-    }
-    embedded_.resize(static_cast<size_t>(rows * slow.config.dim));
+Graph& Batch::ready_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns) {
+    const SlowAr& slow = *model_->slow_;
+    const auto dim = static_cast<size_t>(slow.config.dim);
+    const size_t height = columns.size() / sessions.size();
+    embedded_.resize(sessions.size() * dim);
     std::vector<nn::CacheColumns::Column> caches;
-    for (int64_t r = 0; r < rows; ++r) {
-        const SlowState& state = sessions[static_cast<size_t>(r)]->slow_;
-        slow.embed(&columns[static_cast<size_t>(r * height)], 1, 1,
-                   &embedded_[static_cast<size_t>(r * slow.config.dim)]);
-        caches.push_back({&state.cache(), state.position()});
+    for (size_t r = 0; r < sessions.size(); ++r) {
+        slow.embed(&columns[r * height], 1, 1, &embedded_[r * dim]);
+        caches.push_back({&sessions[r]->slow_.cache(), sessions[r]->position()});
     }
     slow_columns_.assign(std::move(caches));
     Graph& graph = this->graph(kSlowStep, sessions.size());
     graph.set("x", embedded_.data(), embedded_.size() * sizeof(float));
     nn::set_column_inputs(graph, SlowAr::kName, slow_columns_);
-    graph.compute();
-    slow.read(graph, rows, false, out.logits.data(), out.hidden.data());
-    for (Session* session : sessions) session->slow_.advance();
+    return graph;
+}
+
+SlowOutput Batch::step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns) {
+    const Turn turn(*this, sessions);
+    check_step(sessions, columns);
+    const SlowAr& slow = *model_->slow_;
+    SlowOutput out;
+    out.positions = static_cast<int64_t>(sessions.size());
+    out.width = slow.width(false);
+    out.logits.resize(static_cast<size_t>(out.positions * out.width));
+    out.hidden.resize(static_cast<size_t>(out.positions * slow.config.dim));
+    if (!in_turn_) {
+        Graph& graph = ready_step(sessions, columns);
+        graph.compute();
+        slow.read(graph, out.positions, false, out.logits.data(), out.hidden.data());
+        for (Session* session : sessions) session->slow_.advance();
+        return out;
+    }
+    const size_t height = columns.size() / sessions.size();
+    size_t done = 0;
+    try {
+        for (; done < sessions.size(); ++done) {
+            const SlowOutput one = sessions[done]->slow_.feed(&columns[done * height], 1, false, false);
+            std::copy(one.logits.begin(), one.logits.end(), &out.logits[done * one.logits.size()]);
+            std::copy(one.hidden.begin(), one.hidden.end(), &out.hidden[done * one.hidden.size()]);
+        }
+    } catch (...) {
+        while (done > 0) {
+            SlowState& state = sessions[--done]->slow_;
+            state.truncate(state.position() - 1);
+        }
+        throw;
+    }
     return out;
+}
+
+std::map<std::string, double> Batch::profile(const std::vector<Session*>& sessions,
+                                             const std::vector<int32_t>& columns) {
+    const Turn turn(*this, sessions);
+    check_step(sessions, columns);
+    if (in_turn_) throw std::invalid_argument("[profile] expected rows that step together, these go in turn");
+    return ready_step(sessions, columns).profile();
 }
 
 // Arguments are checked. hidden is nullptr but for kFastBegin.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ class Batch {
     Frames fast_frames(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
                        const std::vector<int32_t>& codes, const std::vector<Draw>& draws);
 
+    // Seconds of one step on the CPU by kind of work; no session moves.
+    std::map<std::string, double> profile(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns);
+
     const DualAr& model() const { return *model_; }
     int graph_builds() const { return graph_builds_; }
 
@@ -56,7 +60,10 @@ class Batch {
     void check_begin(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
                      const std::vector<int32_t>& codes) const;
     void check_codes(const std::vector<Session*>& sessions, const std::vector<int32_t>& codes) const;
+    void check_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns) const;
     Graph& graph(Kind kind, size_t rows);
+    // The graph of a step with its inputs set.
+    Graph& ready_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns);
     std::vector<float> run_fast(Kind kind, const std::vector<Session*>& sessions, const float* hidden,
                                 const std::vector<int32_t>& codes);
 

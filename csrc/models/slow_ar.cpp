@@ -12,8 +12,6 @@ namespace {
 
 // A graph serves every KV length up to the next multiple, so it is built again only once in so many frames.
 constexpr int64_t kKeyBucket = 256;
-// Longer prompts are fed in pieces of this size, so that memory for intermediates stays bounded.
-constexpr int64_t kPrefillChunk = 512;
 
 // Rows of a head that may as well be packed as a whole, beside those that can be emitted.
 constexpr int64_t kSmallHead = 1 << 13;
@@ -264,7 +262,7 @@ SlowOutput SlowState::feed(const Embed& embed, int64_t count, bool all_positions
     probes_.clear();
     try {
         for (int64_t done = 0; done < count;) {
-            const int64_t piece = std::min(kPrefillChunk, count - done);
+            const int64_t piece = std::min(kPrefillPiece, count - done);
             const int64_t needed = position_ + piece;
             const int64_t keys = attention_rows(needed);
             std::unique_ptr<Graph> prefill;

@@ -93,6 +93,11 @@ struct SlowPrefix {
 
 class SlowState {
   public:
+    // Longer prompts are fed in pieces of this size: memory for intermediates stays bounded, larger ones are no
+    // quicker, and where other requests wait for a prompt, they do for a piece. Pieces have the bits of the prompt at
+    // once.
+    static constexpr int64_t kPrefillPiece = 64;
+
     SlowState(std::shared_ptr<const SlowAr> model, std::shared_ptr<Backend> backend, int64_t max_positions,
               ggml_type kv_type);
 

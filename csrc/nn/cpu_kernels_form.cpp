@@ -144,6 +144,72 @@ void run_tile(int64_t rows, const PackedProduct& p, int64_t row, int64_t panel) 
     tile<Rows, Weight>(p, row, panel);
 }
 
+// The sums of `Rows` rows and one panel go on over `count` channels. Meanwhile the memory from `ahead` on is asked for,
+// `pace` weights a channel.
+template <int Rows, class Weight>
+void add_part(const float* x, int64_t row_stride, const Weight* w, int64_t count, const Weight* ahead, int64_t pace,
+              float* sums) {
+    Vector sum[Rows][kVectors];
+    for (int r = 0; r < Rows; ++r)
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = load(sums + (r * kVectors + v) * kLanes);
+    for (int64_t c = 0; c < count; ++c, w += kWidth, ahead += pace) {
+        __builtin_prefetch(ahead);
+        const Vector w0 = load(w);
+        const Vector w1 = load(w + kLanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < Rows; ++r) {
+            const Vector value = broadcast(x[r * row_stride + c]);
+            sum[r][0] += value * w0;
+            sum[r][1] += value * w1;
+        }
+    }
+    for (int r = 0; r < Rows; ++r)
+        for (int v = 0; v < kVectors; ++v) store(sums + (r * kVectors + v) * kLanes, sum[r][v]);
+}
+
+template <class Weight, int Rows = kRows>
+void run_part(int64_t rows, const float* x, int64_t row_stride, const Weight* w, int64_t count, const Weight* ahead,
+              int64_t pace, float* sums) {
+    if constexpr (Rows > 1)
+        if (rows < Rows) return run_part<Weight, Rows - 1>(rows, x, row_stride, w, count, ahead, pace, sums);
+    add_part<Rows>(x, row_stride, w, count, ahead, pace, sums);
+}
+
+constexpr int64_t kFewBlocks = 4;  // of kRows rows
+constexpr int64_t kPart = 128;     // channels
+
+// A few rows: each part of a panel is read from memory once and used for all of them while it is in the cache, and the
+// next part is on its way meanwhile.
+template <class Weight>
+void few_rows(const PackedProduct& p, int64_t first, int64_t last, int64_t blocks) {
+    float sums[kFewBlocks * kRows * kWidth];
+    for (int64_t q = first; q < last; ++q) {
+        const Weight* w = panel_weights<Weight>(p, q);
+        memset(sums, 0, static_cast<size_t>(p.rows * kWidth) * sizeof(float));
+        if (p.start != nullptr)
+            for (int64_t r = 0; r < p.rows; ++r) {
+                Vector sum[kVectors];
+                read_sums(p, r, q, sum);
+                for (int v = 0; v < kVectors; ++v) store(sums + (r * kVectors + v) * kLanes, sum[v]);
+            }
+        for (int64_t c = 0; c < p.channels; c += kPart) {
+            const int64_t count = p.channels - c < kPart ? p.channels - c : kPart;
+            for (int64_t b = 0; b < blocks; ++b) {
+                const Range rows = share(p.rows, b, blocks);
+                run_part<Weight>(rows.last - rows.first, p.x + rows.first * p.row_stride + c, p.row_stride,
+                                 w + c * kWidth, count, w + (c + kPart) * kWidth + b * count * kWidth / blocks,
+                                 kWidth / blocks, sums + rows.first * kWidth);
+            }
+        }
+        const PanelBias bias(p, q);
+        for (int64_t r = 0; r < p.rows; ++r) {
+            Vector sum[kVectors];
+            for (int v = 0; v < kVectors; ++v) sum[v] = load(sums + (r * kVectors + v) * kLanes);
+            write_row(p, r, q, bias, sum);
+        }
+    }
+}
+
 // Weights up to this size stay in the second-level cache while rows pass by; larger ones are passed over once.
 constexpr int64_t kCachedBytes = 768 * 1024;
 
@@ -155,6 +221,10 @@ void product_panels(const PackedProduct& p, int ith, int nth) {
         return run_row<Weight>(p, 0, mine.first, mine.last);
     }
     const int64_t blocks = (p.rows + kRows - 1) / kRows;
+    if (blocks <= kFewBlocks && p.taps == 1) {
+        const Range mine = share(panels, ith, nth);
+        return few_rows<Weight>(p, mine.first, mine.last, blocks);
+    }
     const bool by_panel = panels >= 2 * nth || blocks < nth;
     const Range panel = by_panel ? share(panels, ith, nth) : Range{0, panels};
     const Range block = by_panel ? Range{0, blocks} : share(blocks, ith, nth);

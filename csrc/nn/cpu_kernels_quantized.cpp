@@ -98,6 +98,13 @@ constexpr size_t scales_bytes(Quantized type, int64_t depth) {
 
 constexpr int64_t kWord = 4 * kLanes;  // bytes of one vector of values: four of each row
 
+// Weights come from memory while others are worked on.
+inline void prefetch(const uint8_t* w, int64_t bytes) {
+    constexpr int64_t kLine = 64;
+    constexpr int64_t kAhead = 4096;
+    for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(w + kAhead + at);
+}
+
 // Eight words of 32 values each, 8 bits apiece.
 template <int C>
 void tile_q8_0(const uint8_t* panel, int64_t depth, const Column* x, Vector* out) {
@@ -106,6 +113,7 @@ void tile_q8_0(const uint8_t* panel, int64_t depth, const Column* x, Vector* out
     Vector total[C] = {};
     for (int64_t b = 0; b < depth / kQuantBlock; ++b, w += 8 * kWord) {
         Ints sum[C];
+        prefetch(w, 8 * kWord);
         for (int c = 0; c < C; ++c) sum[c] = splat(-kOffset * x[c].sums[b]);
 #pragma GCC unroll 8
         for (int word = 0; word < 8; ++word) {
@@ -143,6 +151,7 @@ void tile_q4_0(const uint8_t* panel, int64_t depth, const Column* x, Vector* out
     Vector total[C] = {};
     for (int64_t b = 0; b < depth / kQuantBlock; ++b, w += 4 * kWord) {
         Ints sum[C];
+        prefetch(w, 4 * kWord);
         for (int c = 0; c < C; ++c) sum[c] = splat(-8 * x[c].sums[b]);
         dot_nibbles<C>(w, x, b, sum);
         const Vector scale = load(scales + b * kLanes);
@@ -165,6 +174,7 @@ void tile_q4_k(const uint8_t* panel, int64_t depth, const Column* x, Vector* out
         for (int64_t i = 0; i < 8; ++i, w += 4 * kWord) {
             const int64_t b = 8 * s + i;
             Ints sum[C] = {};
+            prefetch(w, 4 * kWord);
             dot_nibbles<C>(w, x, b, sum);
             const Vector scale = load_bytes(header + (4 + 2 * i) * kLanes);
             const Vector minimum = load_bytes(header + (5 + 2 * i) * kLanes);
@@ -177,6 +187,8 @@ void tile_q4_k(const uint8_t* panel, int64_t depth, const Column* x, Vector* out
     }
     for (int c = 0; c < C; ++c) out[c] = total[c];
 }
+
+constexpr int kColumns = 8;  // of a tile, at most
 
 // `C` columns from `first` on by one panel.
 template <int C>
@@ -197,16 +209,25 @@ void tile(Quantized type, const QuantizedProduct& p, int64_t panel, int64_t firs
     for (int c = 0; c < C; ++c) memcpy(p.out + (first + c) * p.n + row, &out[c], bytes);
 }
 
+// The tile of `columns` columns, 1 <= columns <= Columns.
+template <int Columns = kColumns>
+void run_tile(int64_t columns, Quantized type, const QuantizedProduct& p, int64_t panel, int64_t first) {
+    if constexpr (Columns > 1)
+        if (columns < Columns) return run_tile<Columns - 1>(columns, type, p, panel, first);
+    tile<Columns>(type, p, panel, first);
+}
+
 }  // namespace
 
 void product(Quantized type, const QuantizedProduct& p, int ith, int nth) {
     const Range panels = share((p.n + kLanes - 1) / kLanes, ith, nth);
-    for (int64_t panel = panels.first; panel < panels.last; ++panel) {
-        int64_t c = 0;
-        for (; c + 8 <= p.columns; c += 8) tile<8>(type, p, panel, c);
-        for (; c + 4 <= p.columns; c += 4) tile<4>(type, p, panel, c);
-        for (; c < p.columns; ++c) tile<1>(type, p, panel, c);
-    }
+    const int64_t blocks = (p.columns + kColumns - 1) / kColumns;
+    for (int64_t panel = panels.first; panel < panels.last; ++panel)
+        for (int64_t block = 0; block < blocks; ++block) {
+            // Columns are spread evenly, so that no tile is left with one of eight.
+            const Range columns = share(p.columns, block, blocks);
+            run_tile(columns.last - columns.first, type, p, panel, columns.first);
+        }
 }
 
 void quantize(const float* x, int64_t depth, void* out) {

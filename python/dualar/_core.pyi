@@ -107,6 +107,8 @@ class DualAR:
     @property
     def im_end_id(self) -> int: ...
     @property
+    def prefill_piece(self) -> int: ...  # positions that a prefill computes at once; fed in such pieces, the same bits
+    @property
     def has_fast_ar(self) -> bool: ...
     @property
     def main_ids(self) -> Int32: ...  # [C + 1]: token id of each sliced logit: semantic ids ascending, then im_end
@@ -180,6 +182,7 @@ class Batch:
     def graph_builds(self) -> int: ...  # three for each number of rows, which are kept for the last 8 numbers
     def step(self, sessions: Sequence[Session], columns: Integers) -> tuple[Float32, Float32]:
         """columns int [rows, 1 + N] -> logits [rows, C + 1], hidden [rows, D]. On an error no session has moved."""
+    def _profile(self, sessions: Sequence[Session], columns: Integers) -> dict[str, float]: ...  # seconds by kind
     def fast_begin(self, sessions: Sequence[Session], hidden: Float32, codes: Integers) -> Float32:
         """hidden [rows, D] and semantic codes [rows] -> logits [rows, C] of codebook 1."""
     def fast_step(self, sessions: Sequence[Session], codes: Integers) -> Float32:
