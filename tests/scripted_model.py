@@ -70,6 +70,9 @@ class FakeModel:
     def main_ids(self) -> npt.NDArray[np.int32]:
         return np.append(np.arange(BEGIN, BEGIN + C), IM_END).astype(np.int32)
 
+    def kv_bytes(self, max_positions: int, kv_type: str = "auto") -> int:
+        return 10 * max_positions
+
     def session(self, *, max_positions: int, kv_type: str = "auto") -> FakeSession:
         self.sessions.append(FakeSession(self, max_positions, kv_type))
         return self.sessions[-1]

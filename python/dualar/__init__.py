@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     )
     from dualar.audio import Audio
     from dualar.audio_io import read_audio
+    from dualar.batch import Batch, BatchRow
+    from dualar.batch_engine import SpeechRequest
+    from dualar.batch_requests import BatchResult, GenerationRequest
     from dualar.codec import Codec, CodecStream
     from dualar.config import SamplingConfig, StallGuard
     from dualar.engine import Engine, load
@@ -50,6 +53,9 @@ _HOMES = {
     "Audio": "audio",
     "AudioChunk": "stream",
     "BackendError": "_core",
+    "Batch": "batch",
+    "BatchResult": "batch_requests",
+    "BatchRow": "batch",
     "Codec": "codec",
     "CodecStream": "codec",
     "DeviceInfo": "_core",
@@ -57,6 +63,7 @@ _HOMES = {
     "Engine": "engine",
     "Frame": "generate",
     "Generation": "generate",
+    "GenerationRequest": "batch_requests",
     "ModelError": "_core",
     "NarratedPiece": "narrate",
     "Narration": "narration",
@@ -67,6 +74,7 @@ _HOMES = {
     "Qwen3TTS": "_core",
     "SamplingConfig": "config",
     "Session": "_core",
+    "SpeechRequest": "batch_engine",
     "SpeechStream": "stream",
     "StallGuard": "config",
     "StepOutput": "_core",
@@ -90,6 +98,9 @@ __all__ = [
     "Audio",
     "AudioChunk",
     "BackendError",
+    "Batch",
+    "BatchResult",
+    "BatchRow",
     "Codec",
     "CodecStream",
     "DeviceInfo",
@@ -97,6 +108,7 @@ __all__ = [
     "Engine",
     "Frame",
     "Generation",
+    "GenerationRequest",
     "ModelError",
     "NarratedPiece",
     "Narration",
@@ -107,6 +119,7 @@ __all__ = [
     "Qwen3TTS",
     "SamplingConfig",
     "Session",
+    "SpeechRequest",
     "SpeechStream",
     "StallGuard",
     "StepOutput",

@@ -11,7 +11,8 @@ import contextlib
 import os
 import secrets
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
@@ -22,7 +23,8 @@ import numpy.typing as npt
 from dualar.audio_io import check_rate
 
 if TYPE_CHECKING:
-    from dualar.generate import FinishReason, Timings
+    from dualar.codec import Codec
+    from dualar.frames import FinishReason, Generation, Timings
 
 Subtype = Literal["PCM_16", "PCM_24", "FLOAT"]
 
@@ -96,6 +98,25 @@ class Audio:
                 f"(finish_reason {self.finish_reason!r}, seed {self.seed}); try another seed, or min_tokens_before_end"
             )
         write_wav(path, self.samples, self.sample_rate, subtype=subtype)
+
+
+def decoded(generation: Generation, codec: Codec, on_decode: Callable[[int, int], object] | None = None) -> Audio:
+    """The sound of a generation, with the decoding in its timings; on_decode as for `Engine.synthesize`."""
+    started = time.perf_counter()
+    samples = codec._decode(generation.codes, on_decode)
+    decode_ms = (time.perf_counter() - started) * 1e3
+    timings = generation.timings
+    seconds = samples.shape[0] / codec.sample_rate
+    spent = (timings.prefill_ms + timings.loop_ms + decode_ms) / 1e3
+    return Audio(
+        samples=samples,
+        sample_rate=codec.sample_rate,
+        codes=generation.codes,
+        finish_reason=generation.finish_reason,
+        seed=generation.seed,
+        timings=replace(timings, decode_ms=decode_ms, real_time_factor=spent / seconds if seconds > 0 else None),
+        padded_frames=generation.padded_frames,
+    )
 
 
 def write_wav(

@@ -2,7 +2,8 @@
 
 Owns `load` and `Engine`: its lifetime, and the way from text over codes to samples. Leaves what a file holds and lacks
 to `parts.py`, what differs between families of models to `family.py`, the loop to `generate.py`, samples to `codec.py`
-and `audio.py`, voices to `voices.py`, long texts to `narration.py`.
+and `audio.py`, voices to `voices.py`, long texts to `narration.py`, several requests at once to
+`batch_engine.py`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Literal, get_args
 
 from dualar import _core, _route_ggml_log
-from dualar.audio import Audio
+from dualar.audio import Audio, decoded
+from dualar.batch_engine import Batches
 from dualar.codec import Codec
 from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard
 from dualar.family import Model, Style, family_of
@@ -65,7 +66,7 @@ def load(
     )  # fmt: skip
 
 
-class Engine(Narrates):
+class Engine(Narrates, Batches):
     """One model file on one device. Made by `load`.
 
     Requests do not see each other: each has its own session, and one engine may serve several threads, whose
@@ -282,21 +283,7 @@ class Engine(Narrates):
             kv_type=self._kv_type,
             prefix_cache=self._prefix_cache,
         )
-        started = time.perf_counter()
-        samples = codec._decode(generation.codes, on_decode)
-        decode_ms = (time.perf_counter() - started) * 1e3
-        timings = generation.timings
-        seconds = samples.shape[0] / codec.sample_rate
-        spent = (timings.prefill_ms + timings.loop_ms + decode_ms) / 1e3
-        return Audio(
-            samples=samples,
-            sample_rate=codec.sample_rate,
-            codes=generation.codes,
-            finish_reason=generation.finish_reason,
-            seed=generation.seed,
-            timings=replace(timings, decode_ms=decode_ms, real_time_factor=spent / seconds if seconds > 0 else None),
-            padded_frames=generation.padded_frames,
-        )
+        return decoded(generation, codec, on_decode)
 
     def stream(
         self,

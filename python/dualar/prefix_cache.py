@@ -97,28 +97,39 @@ class PrefixCache:
 
     def enter(self, session: Any, prefix: Int32) -> None:
         """Bring a session that is at its beginning to the end of a prefix: from what is kept, or by computing it."""
-        if self._limit == 0:
+        if not self.restore(session, prefix):
             session.prefill(prefix)
-            return
-        # Attention may round by how many rows of the cache it runs over, which a short session has fewer of.
-        key = (prefix.tobytes(), prefix.shape, session.kv_type, session.attention_rows(prefix.shape[1]))
+            self.keep(session, prefix)
+
+    def restore(self, session: Any, prefix: Int32) -> bool:
+        """Bring a session that is at its beginning to the end of a prefix that is kept; False where it is not."""
+        if self._limit == 0:
+            return False
         with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
-                kept.uses += 1
-                self._kept.move_to_end(key)
-        if kept is not None:
-            session.restore(kept.state)
-            _log.info("[prefix] %d positions reused (%d bytes kept of at most %d)", *self._sizes(prefix))
+            kept = self._kept.get(self._key(session, prefix))
+            if kept is None:
+                return False
+            kept.uses += 1
+            self._kept.move_to_end(self._key(session, prefix))
+        session.restore(kept.state)
+        _log.info("[prefix] %d positions reused (%d bytes kept of at most %d)", *self._sizes(prefix))
+        return True
+
+    def keep(self, session: Any, prefix: Int32) -> None:
+        """Keep what a session that is at the end of a prefix has computed."""
+        if self._limit == 0:
             return
-        session.prefill(prefix)
-        state = session.snapshot()
+        key, state = self._key(session, prefix), session.snapshot()
         with self._lock:
             if key not in self._kept:  # another thread may have come first
                 self._kept[key] = _Kept(state, state.nbytes + len(key[0]))
                 self._nbytes += self._kept[key].nbytes
                 self._shrink()
         _log.info("[prefix] %d positions computed (%d bytes kept of at most %d)", *self._sizes(prefix))
+
+    def _key(self, session: Any, prefix: Int32) -> tuple[Any, ...]:
+        # Attention may round by how many rows of the cache it runs over, which a short session has fewer of.
+        return prefix.tobytes(), prefix.shape, session.kv_type, session.attention_rows(prefix.shape[1])
 
     def _sizes(self, prefix: Int32) -> tuple[int, int, int]:
         return prefix.shape[1], self._nbytes, self._limit

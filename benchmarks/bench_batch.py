@@ -1,0 +1,134 @@
+"""What a batch gains and what it costs: throughput by rows, beside its products' own; what a joining prompt holds up.
+
+    python benchmarks/bench_batch.py [MODEL] [--threads N] [--rows 1 2 4 8 16] [--context 32] [--join 512]
+
+MODEL is a preset of `models.py` (made on first use; default mini) or a GGUF file of transformers. All runs of a table
+are timed in turns. Owns what is measured; leaves timing and printing to `report.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import models
+import numpy as np
+import report
+from bench_ar import text_prompt
+from dualar import Batch, BatchRow, GenerationRequest, _core
+from report import number, ratio_text
+
+
+class Rows:
+    """A batch of so many rows that go on for as long as it is measured."""
+
+    def __init__(self, model: _core.DualAR, rows: int, context: int, steps: int) -> None:
+        self.count = rows
+        self.batch = Batch(model, max_rows=rows + 1)
+        self.rows = [self.join(text_prompt(model, context), steps, seed) for seed in range(rows)]
+        while any(row.frames == 0 for row in self.rows):
+            self.batch.step()
+
+    def join(self, prompt: np.ndarray, steps: int, seed: int) -> BatchRow:
+        return self.batch.join(
+            GenerationRequest(
+                prompt=prompt, max_new_tokens=steps, min_tokens_before_end=steps, seed=seed, stall_guard=None
+            )
+        )
+
+
+class Products:
+    """The products of a Slow-AR step alone, as its graph has them: `seconds` of them in each call."""
+
+    def __init__(self, model: _core.DualAR, rows: int) -> None:
+        self._batch = _core.Batch(model)
+        self._sessions = [model.session(max_positions=1) for _ in range(rows)]
+        self._columns = np.zeros((rows, 1 + model.num_codebooks), np.int32)
+        self.seconds: list[float] = []
+
+    def __call__(self) -> None:
+        self.seconds.append(self._batch._profile(self._sessions, self._columns)["linear"])
+
+
+class Bench:
+    """One model, opened."""
+
+    def __init__(self, file: _core.ModelFile, options: argparse.Namespace) -> None:
+        self.options = options
+        self.model = _core.DualAR(file, _core.Runtime(threads=options.threads), im_end_id=options.im_end_id)
+        self.model.load()
+
+    def throughput(self) -> None:
+        o = self.options
+        steps = 2 * (o.rounds + o.warmups) + max(o.rows) + 8
+        batches = {n: Rows(self.model, n, o.context, steps) for n in o.rows}
+        products = {n: Products(self.model, n) for n in o.rows}
+        runs = {f"{n} rows": batch.batch.step for n, batch in batches.items()}
+        runs |= {f"products {n}": run for n, run in products.items()}
+        seconds = report.interleave(runs, rounds=o.rounds, warmups=o.warmups, rest=o.rest)
+        table, one = [], o.rows[0]
+        for n in o.rows:
+            step, alone = seconds[f"{n} rows"], products[n].seconds[-o.rounds :]
+            gain = report.ratio([t * n / one for t in seconds[f"{one} rows"]], step)
+            own = report.ratio([t * n / one for t in products[one].seconds[-o.rounds :]], alone)
+            ms = report.Summary.of(step).median * 1e3
+            table.append(
+                [str(n), number(ms), number(n / ms * 1e3), ratio_text(gain),
+                 number(report.Summary.of(alone).median * 1e3), ratio_text(own)]
+            )  # fmt: skip
+        report.section(f"Throughput, whole frames behind {o.context} positions and more")
+        header = ("rows", "ms a step", "frames/s", f"over {one} row", "Slow-AR's products, ms", f"over {one} row")
+        print(report.table(header, table))
+        frames = [row.frames for batch in batches.values() for row in batch.rows if batch.count == max(o.rows)]
+        print(f"\nframes of each of {max(o.rows)} rows in that time: {min(frames)} to {max(frames)}")
+
+    def join(self) -> None:
+        o = self.options
+        rows = min(8, max(o.rows))
+        prompt = text_prompt(self.model, o.join)
+        batch = Rows(self.model, rows, o.context, 4 * rows + 40 + o.join // self.model.prefill_piece)
+        before = [report.timed(batch.batch.step) for _ in range(8)]
+        session = self.model.session(max_positions=o.join)
+        alone = report.timed(lambda: session.prefill(prompt))
+        newcomer, during, began = batch.join(prompt, 4, 99), [], time.perf_counter()
+        while newcomer.frames == 0:
+            during.append(report.timed(batch.batch.step))
+        first = time.perf_counter() - began
+        after = [report.timed(batch.batch.step) for _ in range(3)]
+        report.section(f"A prompt of {o.join} positions joins {rows} rows")
+        line = [("steps before", before), ("steps while it is taken in", during), ("steps after", after)]
+        print(report.table(report.TIMING_HEADER, [report.timing_row(name, values) for name, values in line]))
+        print(
+            f"\nthat prompt alone: {number(alone * 1e3)} ms; to its first frame in the batch: {number(first * 1e3)} ms"
+        )
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    p = argparse.ArgumentParser(description="Measure batches: throughput, the products' own, and a prompt that joins.")
+    p.add_argument("model", nargs="?", default="mini", help="a preset of models.py or a GGUF file (%(default)s)")
+    p.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="rows of a batch (%(default)s)")
+    p.add_argument("--context", type=int, default=32, help="positions before the first frame (%(default)s)")
+    p.add_argument("--join", type=int, default=512, help="positions of the prompt that joins; 0 for none (%(default)s)")
+    p.add_argument("--im-end-id", type=int, default=models.IM_END_ID, help="the token that ends speech (%(default)s)")
+    report.add_timing_options(p, rounds=12)
+    models.add_folder_option(p)
+    return p
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    options = parser().parse_args(arguments)
+    report.use_threads(options.threads)
+    file = _core.ModelFile(str(models.resolve(options.model, folder=options.folder)))
+    bench = Bench(file, options)
+    extra = {"model": f"{Path(file.path).name}, {file.nbytes / 1e9:.2f} GB"}
+    print(report.describe(threads=options.threads, warmups=options.warmups, extra=extra), flush=True)
+    bench.throughput()
+    if options.join:
+        bench.join()
+
+
+if __name__ == "__main__":
+    main()
