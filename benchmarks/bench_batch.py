@@ -66,6 +66,8 @@ class Bench:
         products = {n: Products(self.model, n) for n in o.rows}
         runs = {f"{n} rows": batch.batch.step for n, batch in batches.items()}
         runs |= {f"products {n}": run for n, run in products.items()}
+        largest = batches[max(o.rows)].rows
+        before = [row.frames for row in largest]
         seconds = report.interleave(runs, rounds=o.rounds, warmups=o.warmups, rest=o.rest)
         table, one = [], o.rows[0]
         for n in o.rows:
@@ -80,7 +82,7 @@ class Bench:
         report.section(f"Throughput, whole frames behind {o.context} positions and more")
         header = ("rows", "ms a step", "frames/s", f"over {one} row", "Slow-AR's products, ms", f"over {one} row")
         print(report.table(header, table))
-        frames = [row.frames for batch in batches.values() for row in batch.rows if batch.count == max(o.rows)]
+        frames = [row.frames - first for row, first in zip(largest, before, strict=True)]
         print(f"\nframes of each of {max(o.rows)} rows in that time: {min(frames)} to {max(frames)}")
 
     def join(self) -> None:
