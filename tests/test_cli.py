@@ -278,6 +278,17 @@ def test_decode_gives_what_say_gave(toy_model: Path, tmp_path: Path) -> None:
     assert decoded.read_bytes() == said.read_bytes()
 
 
+def test_decode_in_chunks(toy_model: Path, tmp_path: Path) -> None:
+    codes, whole, chunked = tmp_path / "codes.npy", tmp_path / "whole.wav", tmp_path / "chunked.wav"
+    np.save(codes, np.arange(30).reshape(3, 10).T % 7)
+    assert run("decode", codes, "-m", toy_model, "-o", whole).exit_code == 0
+    chunks = ("--chunk-frames", "2", "--left-context", "0")
+    assert run("decode", codes, "-m", toy_model, "-o", chunked, *chunks).exit_code == 0
+    assert len(chunked.read_bytes()) == len(whole.read_bytes()) and chunked.read_bytes() != whole.read_bytes()
+    alone = run("decode", codes, "-m", toy_model, "-o", tmp_path / "x.wav", "--left-context", "3")
+    assert alone.exit_code == 2 and "chunk_frames" in alone.output
+
+
 @pytest.mark.parametrize(
     "array", [np.zeros((3, 2), int), np.zeros(4, int), np.zeros((10, 2)), np.array(["x"]), np.array([{}])], ids=repr
 )

@@ -96,14 +96,20 @@ class FakeCore:
 
     def encoder(self, *, max_frames: int) -> Any:
         def push(samples: Any) -> Any:
-            assert samples.dtype == np.float32 and samples.flags.c_contiguous and samples.ndim == 1
             k, rest = divmod(samples.shape[0], SIZE)
-            assert rest == 0 and 1 <= k <= max_frames
+            assert rest == 0 and k >= 1
+            return finish(samples)
+
+        def finish(samples: Any) -> Any:
+            assert samples.dtype == np.float32 and samples.flags.c_contiguous and samples.ndim == 1
+            samples = np.pad(samples, (0, -samples.shape[0] % SIZE))
+            k = samples.shape[0] // SIZE
+            assert 1 <= k <= max_frames
             self.pushes.append(k)
             peaks = np.rint(samples.reshape(k, SIZE).max(axis=1) * 1000)
             return np.stack([peaks, np.full(k, len(self.pushes))]).astype(np.int32)
 
-        return SimpleNamespace(push=push, max_frames=max_frames)
+        return SimpleNamespace(push=push, finish=finish, max_frames=max_frames)
 
 
 @pytest.mark.parametrize(("n", "frames"), [(0, 0), (1, 1), (9, 1), (10, 1), (11, 2), (160, 16), (161, 17), (1000, 100)])

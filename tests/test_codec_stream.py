@@ -10,7 +10,7 @@ import dualar
 import numpy as np
 import pytest
 from conftest import Golden
-from dualar.codec import Codec, CodecStream
+from dualar.codec import Codec, CodecStream, check_codes
 
 ATOL = 3e-5
 
@@ -116,6 +116,10 @@ def test_refused_codes_change_nothing(tiny: Case, change: Callable[[Any], Any], 
     np.testing.assert_allclose(rest, whole[2 * tiny.size :], rtol=0, atol=ATOL)
 
 
+def one_row(codes: Any) -> Any:
+    return check_codes(codes, num_codebooks=1)
+
+
 class FakeStream:
     """A core stream of two frames a push; its `answer` makes the samples."""
 
@@ -138,7 +142,7 @@ def test_samples_that_are_not_finite_are_refused_and_spoil_the_stream() -> None:
         return np.where(codes[0] == 9, np.nan, codes[0]).astype(np.float32).repeat(3)
 
     core = FakeStream(answer)
-    stream = CodecStream(core, num_codebooks=1, samples_per_frame=3)  # type: ignore[arg-type]
+    stream = CodecStream(core, checked=one_row, samples_per_frame=3)  # type: ignore[arg-type]
     np.testing.assert_array_equal(stream.push([[1, 2, 3, 4, 5]]), np.repeat([1, 2, 3, 4, 5], 3))
     with pytest.raises(dualar.ModelError, match=r"3 of 6 .* frames 7 to 8"):
         stream.push([[1, 2, 3, 9]])
@@ -157,7 +161,7 @@ def test_a_second_thread_is_refused() -> None:
         assert leave.wait(30)
         return np.zeros(codes.shape[1], np.float32)
 
-    stream = CodecStream(FakeStream(answer), num_codebooks=1, samples_per_frame=1)  # type: ignore[arg-type]
+    stream = CodecStream(FakeStream(answer), checked=one_row, samples_per_frame=1)  # type: ignore[arg-type]
     thread = threading.Thread(target=stream.push, args=([[1, 2, 3]],))
     thread.start()
     assert inside.wait(30)

@@ -114,6 +114,16 @@ def test_snake_passes_on_what_is_not_a_number(form: str) -> None:
     assert np.isnan(got[0::3]).all() and np.isnan(got[1::3]).all() and np.isfinite(got[2::3]).all()
 
 
+@forms
+def test_elu(form: str) -> None:
+    rng = np.random.default_rng(7)
+    x = np.concatenate([rng.standard_normal(1003) * scale for scale in (1e-6, 0.1, 3.0, 200.0)]).astype(np.float32)
+    x = np.concatenate([x, np.array([0, -0.0, 88, -88, 1e38, -1e38, np.inf, -np.inf], np.float32)])
+    want = np.where(x > 0, x, np.expm1(np.minimum(x, 0).astype(np.float64)))
+    np.testing.assert_allclose(_core._elu(x, form), want, atol=2e-7, rtol=0)
+    assert np.isnan(_core._elu(np.full(20, np.nan, np.float32), form)).all()
+
+
 def test_a_form_for_this_machine_and_a_plain_one() -> None:
     assert FORMS[-1] == "plain"
     assert set(FORMS) <= {"avx512", "avx2", "neon", "plain"}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dualar import _core
-from reference.s2 import BlockConfig, Codec
+from reference.s2 import BlockConfig, Codec, gelu, softmax
 
 ATOL = 3e-5
 RUNTIME = _core.Runtime(threads=1)
@@ -44,27 +44,50 @@ class Layer:
         self.make, self.channels, self.multiple, self.want = make, channels, multiple, want
 
 
-def conv(kind: str, *, packed: bool, extras: bool = False, **shape: int) -> Layer:
+def activate(x: np.ndarray, kind: str, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """x [C, T]; snake with its alpha and beta [C], ELU, or as it is."""
+    if kind == "snake":
+        return x + np.sin(alpha[:, None] * x) ** 2 / (beta[:, None] + 1e-9)
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0))) if kind == "elu" else x
+
+
+def conv(
+    kind: str,
+    *,
+    packed: bool,
+    activation: str = "",
+    residual: bool = False,
+    bias: bool = True,
+    replicate: bool = False,
+    **shape: int,
+) -> Layer:
     rng = np.random.default_rng(0)
     channels, out, taps = shape["channels"], shape["out"], shape["taps"]
     stride, dilation = shape.get("stride", 1), shape.get("dilation", 1)
     weight = random(rng, *((channels, out, taps) if kind == "transposed" else
                            (channels, 1, taps) if kind == "depthwise" else (out, channels, taps)))  # fmt: skip
-    weights = {"p.weight": weight, "p.bias": random(rng, out), "s.alpha": random(rng, 1, channels, 1) * 3}
-    alpha = weights["s.alpha"].reshape(-1) if extras else None
+    weights = {"p.weight": weight, "p.bias": random(rng, out) * bias}
+    alpha, beta = random(rng, channels) * 3, np.abs(random(rng, channels)) + 0.2
 
     def make() -> Any:
-        return _core._ConvStream(RUNTIME, kind, weight, weights["p.bias"], stride=stride, dilation=dilation,
-                                 packed=packed, alpha=alpha, residual=extras)  # fmt: skip
+        options: dict[str, Any] = {"activation": activation, "residual": residual, "replicate": replicate}
+        if activation == "snake":
+            options |= {"alpha": alpha, "beta": beta}
+        return _core._ConvStream(RUNTIME, kind, weight, weights["p.bias"] if bias else None, stride=stride,
+                                 dilation=dilation, packed=packed, **options)  # fmt: skip
 
     def want(x: np.ndarray) -> np.ndarray:
         codec, a = reference(weights), x.T.astype(np.float64)
-        seen = codec.snake("s", a) if extras else a
+        seen = activate(a, activation, alpha.astype(np.float64), beta.astype(np.float64))
         if kind == "transposed":
             y = codec.transposed_conv("p", seen, stride=stride)
+        elif replicate:
+            left = (taps - 1) * dilation + 1 - stride
+            edges = np.pad(seen, ((0, 0), (left, -seen.shape[1] % stride)), mode="edge")
+            y = codec.conv("p", edges, stride=stride, dilation=dilation)[:, left // stride :]
         else:
             y = codec.conv("p", seen, stride=stride, dilation=dilation)
-        return ((y + a) if extras else y).T
+        return ((y + a) if residual else y).T
 
     return Layer(make, channels, stride if kind != "transposed" else 1, want)
 
@@ -82,21 +105,57 @@ def convnext() -> Layer:
     return Layer(lambda: _core._ConvNextStream(RUNTIME, weights), C, 1, want)
 
 
-def transformer(*, window: int) -> Layer:
+def transformer(*, window: int, plain: bool = False) -> Layer:
+    """plain: LayerNorms with bias and an ungated feed-forward with GELU, rope on halves, no final norm."""
     rng, D, H, KV, hd, F = np.random.default_rng(2), 32, 4, 2, 8, 48
     shapes = {"attention_norm.weight": (D,), "attention.wqkv.weight": ((H + 2 * KV) * hd, D),
               "attention.wo.weight": (D, H * hd), "ffn_norm.weight": (D,), "feed_forward.w1.weight": (F, D),
               "feed_forward.w2.weight": (D, F), "feed_forward.w3.weight": (F, D),
               "attention_layer_scale.gamma": (D,), "ffn_layer_scale.gamma": (D,), "norm.weight": (D,)}  # fmt: skip
+    if plain:
+        shapes |= {"attention_norm.bias": (D,), "ffn_norm.bias": (D,)}
+        del shapes["feed_forward.w3.weight"], shapes["norm.weight"]
     weights = {name: random(rng, *shape) for name, shape in shapes.items()}
     options = {"heads": H, "kv_heads": KV, "head_dim": hd, "rope_base": 1e4, "eps": 1e-5, "window": window}
     config = BlockConfig(H, KV, hd, 1e4, 1e-5, window=window, layer_scale=True)
 
     def want(x: np.ndarray) -> np.ndarray:
+        if plain:
+            return plain_block(
+                {name: w.astype(np.float64) for name, w in weights.items()}, x.astype(np.float64), config
+            )
         named = {f"p.layers.0.{name}" if name != "norm.weight" else "p.norm.weight": w for name, w in weights.items()}
         return reference(named).transformer("p", x.T.astype(np.float64), 1, config).T
 
-    return Layer(lambda: _core._TransformerStream(RUNTIME, weights, max_positions=64, **options), D, 1, want)
+    def make() -> Any:
+        return _core._TransformerStream(RUNTIME, weights, max_positions=64, rope_neox=plain, **options)
+
+    return Layer(make, D, 1, want)
+
+
+def plain_block(w: dict[str, np.ndarray], x: np.ndarray, c: BlockConfig) -> np.ndarray:
+    """One block with LayerNorm, rope on halves and an ungated feed-forward, x [T, D]."""
+
+    def norm(name: str, x: np.ndarray) -> np.ndarray:
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt(x.var(-1, keepdims=True) + c.eps) * w[name + ".weight"] + w[name + ".bias"]
+
+    def rotated(x: np.ndarray) -> np.ndarray:  # [T, heads, hd]
+        angle = np.arange(len(x))[:, None, None] * c.rope_base ** (-np.arange(0, c.head_dim, 2) / c.head_dim)
+        a, b = np.split(x, 2, axis=-1)
+        return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], -1)
+
+    T, H, KV, hd = len(x), c.heads, c.kv_heads, c.head_dim
+    q, k, v = np.split(norm("attention_norm", x) @ w["attention.wqkv.weight"].T, [H * hd, (H + KV) * hd], -1)
+    q, k, v = rotated(q.reshape(T, H, hd)), rotated(k.reshape(T, KV, hd)), v.reshape(T, KV, hd)
+    k, v = np.repeat(k, H // KV, axis=1), np.repeat(v, H // KV, axis=1)
+    age = np.arange(T)[:, None] - np.arange(T)
+    seen = (age >= 0) & (age < (c.window or 0))
+    scores = np.where(seen, np.einsum("thd,shd->hts", q, k) / np.sqrt(hd), -np.inf)
+    mixed = np.einsum("hts,shd->thd", softmax(scores), v).reshape(T, -1)
+    x = x + (mixed @ w["attention.wo.weight"].T) * w["attention_layer_scale.gamma"]
+    hidden = gelu(norm("ffn_norm", x) @ w["feed_forward.w1.weight"].T)
+    return x + (hidden @ w["feed_forward.w2.weight"].T) * w["ffn_layer_scale.gamma"]
 
 
 def both(**shape: Any) -> dict[str, Layer]:
@@ -108,7 +167,12 @@ LAYERS = {
     **both(name="conv", kind="conv", channels=12, out=20, taps=7),
     **both(name="dilated", kind="conv", channels=12, out=12, taps=7, dilation=9),
     **both(name="pointwise", kind="conv", channels=12, out=33, taps=1),
-    **both(name="snake, conv and residual", kind="conv", channels=12, out=12, taps=7, dilation=3, extras=True),
+    **both(name="snake, conv and residual", kind="conv", channels=12, out=12, taps=7, dilation=3, activation="snake",
+           residual=True),
+    **both(name="elu and conv", kind="conv", channels=12, out=6, taps=3, activation="elu"),
+    **both(name="snake and transposed", kind="transposed", channels=24, out=12, taps=8, stride=4, activation="snake"),
+    **both(name="replicating, without bias", kind="conv", channels=12, out=9, taps=4, stride=2, bias=False,
+           replicate=True),
     **both(name="to one channel", kind="conv", channels=12, out=1, taps=7),
     **both(name="from one channel", kind="conv", channels=1, out=8, taps=7),
     **both(name="strided", kind="conv", channels=12, out=24, taps=8, stride=4),
@@ -119,7 +183,8 @@ LAYERS = {
     "convnext": convnext(),
     "transformer": transformer(window=5),
     "transformer, window of one": transformer(window=1),
-}
+    "transformer, plain": transformer(window=5, plain=True),
+}  # fmt: skip
 layers = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS.keys())
 
 
@@ -153,3 +218,18 @@ def test_later_input_changes_nothing_before_it(layer: Layer) -> None:
     edge = at * len(a) // columns
     np.testing.assert_array_equal(a[:edge], b[:edge])
     assert np.abs(a[edge:] - b[edge:]).max() > 1e-4
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("replicate", [True, False])
+@pytest.mark.parametrize("columns", [1, 5, 6, 7])
+def test_a_last_piece_that_does_not_fill_the_stride(packed: bool, replicate: bool, columns: int) -> None:
+    layer = conv("conv", packed=packed, channels=8, out=5, taps=6, stride=3, activation="elu", replicate=replicate)
+    x = np.random.default_rng(6).standard_normal((columns, 8)).astype(np.float32)
+    want = layer.want(x)
+    assert len(want) == -(-columns // 3)
+    np.testing.assert_allclose(layer.make().push(x), want, atol=ATOL, rtol=0)
+    if columns > 3:
+        stream = layer.make()
+        pieces = [stream.push(x[:3]), stream.push(x[3:])]
+        np.testing.assert_allclose(np.concatenate(pieces), want, atol=ATOL, rtol=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from dualar.convert import names, qwen3_names
+from dualar.convert import names, qwen3_codec_names, qwen3_names
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ["runtime", "nn", "models", "bindings"]
@@ -31,7 +31,10 @@ def test_lower_layers_know_no_names() -> None:
             assert '.weight"' not in code, f"{source.name} knows a tensor name"
 
 
-@pytest.mark.parametrize("header, module, at_least", [("names.h", names, 80), ("qwen3_names.h", qwen3_names, 50)])
+@pytest.mark.parametrize(
+    ("header", "module", "at_least"),
+    [("names.h", names, 80), ("qwen3_names.h", qwen3_names, 50), ("qwen3_codec_names.h", qwen3_codec_names, 50)],
+)
 def test_names_agree_between_cpp_and_python(header: str, module: ModuleType, at_least: int) -> None:
     code = (ROOT / "csrc" / "models" / header).read_text(encoding="utf-8")
     cpp = dict(re.findall(r'inline constexpr const char\* k(\w+) =\s+"(.*)";', code))

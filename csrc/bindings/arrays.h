@@ -44,6 +44,7 @@ void bind_dual_ar(py::module_& m);
 void bind_batch(py::module_& m);
 void bind_qwen3_tts(py::module_& m);
 void bind_codec(py::module_& m);
+void bind_speaker(py::module_& m);
 void bind_wavenet(py::module_& m);
 void bind_testing(py::module_& m);
 void bind_layers(py::module_& m);

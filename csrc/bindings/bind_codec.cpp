@@ -1,22 +1,47 @@
-// The codec and its streams.
+// The codecs and their streams.
 #include <pybind11/stl.h>
 
 #include <algorithm>
 
 #include "bindings/arrays.h"
-#include "models/dac.h"
+#include "models/codec.h"
 #include "runtime/error.h"
 
 namespace dualar::bindings {
 
+namespace {
+
+py::dict to_dict(const std::map<std::string, std::vector<float>>& arrays) {
+    py::dict out;
+    for (const auto& [name, values] : arrays) out[py::str(name)] = to_numpy(values);
+    return out;
+}
+
+using Encode = std::vector<int32_t> (CodecEncoder::*)(const std::vector<float>&);
+
+py::array_t<int32_t> encode(CodecEncoder& encoder, Encode step, const py::array& samples) {
+    const std::vector<float> values = floats(samples, "samples");
+    std::vector<int32_t> codes;
+    {
+        const py::gil_scoped_release release;
+        codes = (encoder.*step)(values);
+    }
+    const int64_t rows = encoder.codebooks();
+    py::array_t<int32_t> out({rows, static_cast<int64_t>(codes.size()) / rows});
+    std::copy(codes.begin(), codes.end(), out.mutable_data());
+    return out;
+}
+
+}  // namespace
+
 void bind_codec(py::module_& m) {
-    py::class_<DacStream>(m, "CodecStream", "Streaming decoder state; one thread at a time.")
-        .def_property_readonly("max_frames", &DacStream::max_frames)
-        .def_property_readonly("nbytes", &DacStream::nbytes)
-        .def_property_readonly("graph_builds", &DacStream::graph_builds)
+    py::class_<CodecStream>(m, "CodecStream", "Streaming decoder state; one thread at a time.")
+        .def_property_readonly("max_frames", &CodecStream::max_frames)
+        .def_property_readonly("nbytes", &CodecStream::nbytes)
+        .def_property_readonly("graph_builds", &CodecStream::graph_builds)
         .def(
             "push",
-            [](DacStream& s, const py::array& codes) {
+            [](CodecStream& s, const py::array& codes) {
                 const IntegerArray array = integers(codes, "codes", 2);
                 std::vector<float> samples;
                 {
@@ -26,71 +51,54 @@ void bind_codec(py::module_& m) {
                 return to_numpy(std::move(samples));
             },
             py::arg("codes"))
-        .def("reset", &DacStream::reset)
+        .def("reset", &CodecStream::reset)
         .def(
             "_profile",
-            [](DacStream& s, const py::array& codes) {
+            [](CodecStream& s, const py::array& codes) {
                 const IntegerArray array = integers(codes, "codes", 2);
                 const py::gil_scoped_release release;
                 return s.profile(array.values, array.shape[0], array.shape[1]);
             },
+            py::arg("codes"))
+        .def(
+            "_probe",
+            [](CodecStream& s, const py::array& codes) {
+                const IntegerArray array = integers(codes, "codes", 2);
+                return to_dict(s.probe(array.values, array.shape[0], array.shape[1]));
+            },
             py::arg("codes"));
 
-    py::class_<DacEncodeStream>(m, "CodecEncoder", "Encoder state of one clip; one thread at a time.")
-        .def_property_readonly("max_frames", &DacEncodeStream::max_frames)
-        .def_property_readonly("nbytes", &DacEncodeStream::nbytes)
-        .def_property_readonly("graph_builds", &DacEncodeStream::graph_builds)
+    py::class_<CodecEncoder>(m, "CodecEncoder", "Encoder state of one clip; one thread at a time.")
+        .def_property_readonly("max_frames", &CodecEncoder::max_frames)
+        .def_property_readonly("nbytes", &CodecEncoder::nbytes)
+        .def_property_readonly("graph_builds", &CodecEncoder::graph_builds)
         .def(
-            "push",
-            [](DacEncodeStream& s, const py::array& samples) {
-                const std::vector<float> values = floats(samples, "samples");
-                std::vector<int32_t> codes;
-                {
-                    const py::gil_scoped_release release;
-                    codes = s.push(values);
-                }
-                const int64_t rows = s.codebooks();
-                py::array_t<int32_t> out({rows, static_cast<int64_t>(codes.size()) / rows});
-                std::copy(codes.begin(), codes.end(), out.mutable_data());
-                return out;
-            },
+            "push", [](CodecEncoder& e, const py::array& samples) { return encode(e, &CodecEncoder::push, samples); },
             py::arg("samples"))
-        .def("reset", &DacEncodeStream::reset)
-        .def("_latent", [](const DacEncodeStream& s) { return to_numpy(s.latent()); });
+        .def(
+            "finish",
+            [](CodecEncoder& e, const py::array& samples) { return encode(e, &CodecEncoder::finish, samples); },
+            py::arg("samples"))
+        .def("reset", &CodecEncoder::reset)
+        .def("_probes", [](const CodecEncoder& e) { return to_dict(e.probes()); });
 
-    py::class_<Dac, std::shared_ptr<Dac>>(m, "Codec", "The codec's weights.")
+    py::class_<Codec, std::shared_ptr<Codec>>(m, "Codec", "A codec's weights, of the file's family.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
                  const py::gil_scoped_release release;
-                 return std::make_shared<Dac>(std::move(file), std::move(runtime));
+                 return open_codec(std::move(file), std::move(runtime));
              }),
              py::arg("file"), py::arg("runtime"))
-        .def_static("present", &Dac::present, py::arg("file"))
-        .def_property_readonly("sample_rate", [](const Dac& d) { return d.config.sample_rate; })
-        .def_property_readonly("samples_per_frame", [](const Dac& d) { return d.config.samples_per_frame(); })
-        .def_property_readonly("num_codebooks", [](const Dac& d) { return d.config.num_codebooks(); })
-        .def_property_readonly("codebook_sizes",
-                               [](const Dac& d) {
-                                   std::vector<int64_t> sizes;
-                                   for (int q = 0; q < d.config.num_codebooks(); ++q)
-                                       sizes.push_back(d.config.codebook_size(q));
-                                   return sizes;
-                               })
-        .def_property_readonly("unused_tensors", &Dac::unused_tensors)
-        .def(
-            "stream",
-            [](std::shared_ptr<Dac> codec, int64_t max_frames) {
-                const py::gil_scoped_release release;
-                return std::make_unique<DacStream>(std::move(codec), max_frames);
-            },
-            py::kw_only(), py::arg("max_frames") = 8)
-        .def_property_readonly("can_encode", [](const Dac& d) { return d.encoder() != nullptr; })
-        .def(
-            "encoder",
-            [](std::shared_ptr<Dac> codec, int64_t max_frames) {
-                const py::gil_scoped_release release;
-                return std::make_unique<DacEncodeStream>(std::move(codec), max_frames);
-            },
-            py::kw_only(), py::arg("max_frames") = 16);
+        .def_property_readonly("sample_rate", &Codec::sample_rate)
+        .def_property_readonly("samples_per_frame", &Codec::samples_per_frame)
+        .def_property_readonly("num_codebooks", &Codec::num_codebooks)
+        .def_property_readonly("codebook_sizes", &Codec::codebook_sizes)
+        .def_property_readonly("clamps_codes", &Codec::clamps_codes)
+        .def_property_readonly("can_encode", &Codec::can_encode)
+        .def_property_readonly("unused_tensors", &Codec::unused_tensors)
+        .def("stream", &Codec::stream, py::kw_only(), py::arg("max_frames") = 8,
+             py::call_guard<py::gil_scoped_release>())
+        .def("encoder", &Codec::encode_stream, py::kw_only(), py::arg("max_frames") = 16,
+             py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace dualar::bindings

@@ -84,15 +84,18 @@ class LayerStream {
 class ConvStream : public LayerStream {
   public:
     // weight: the published layout, numpy [out, in, taps], [channels, 1, taps] or, transposed, [in, out, kernel].
-    ConvStream(std::shared_ptr<Backend> backend, const std::string& kind, const Floats& weight, const Floats& bias,
-               int stride, int dilation, bool packed, const std::optional<Floats>& alpha, bool residual)
+    // activation: of the input first; alpha and beta are snake's.
+    ConvStream(std::shared_ptr<Backend> backend, const std::string& kind, const Floats& weight,
+               const std::optional<Floats>& bias, int stride, int dilation, bool packed, const std::string& activation,
+               const std::optional<Floats>& alpha, const std::optional<Floats>& beta, bool residual, bool replicate)
         : LayerStream(std::move(backend)), residual_(residual) {
         const int64_t a = weight.shape(0);
         const int64_t b = weight.shape(1);
         const int64_t taps = weight.shape(2);
         std::vector<float> rows(static_cast<size_t>(weight.size()));
         conv_.dilation = dilation;
-        conv_.bias = tensors_.add(bias);
+        conv_.replicate = replicate;
+        if (bias) conv_.bias = tensors_.add(*bias);
         int64_t n = a;
         if (kind == "transposed") {
             conv_.in = a;
@@ -121,7 +124,8 @@ class ConvStream : public LayerStream {
             conv_.packed = std::make_shared<nn::PackedMatrix>(rows.data(), GGML_TYPE_F32, n, conv_.in * conv_.taps, 1);
         else
             conv_.weight = tensors_.add(rows, conv_.in * conv_.taps, n);
-        if (alpha) alpha_ = tensors_.add(*alpha);
+        if (activation == "snake") activation_ = nn::Activation::snake(tensors_.add(*alpha), tensors_.add(*beta));
+        if (activation == "elu") activation_ = nn::Activation::elu();
         tensors_.load();
         state_ =
             std::make_unique<nn::ConvState>(*backend_, std::vector<nn::ConvState::Size>{{conv_.in, conv_.history()}});
@@ -129,13 +133,15 @@ class ConvStream : public LayerStream {
 
   protected:
     ggml_tensor* build(GraphBuilder& g, ggml_tensor* x) override {
-        return nn::causal_conv(g, x, conv_, state_->tensor(0), {alpha_, residual_ ? x : nullptr});
+        return nn::causal_conv(g, x, conv_, state_->tensor(0), {activation_, residual_ ? x : nullptr, first_});
     }
+    void after(int64_t) override { first_ = false; }
 
   private:
     nn::Conv conv_;
-    ggml_tensor* alpha_ = nullptr;
+    nn::Activation activation_;
     bool residual_;
+    bool first_ = true;
     std::unique_ptr<nn::ConvState> state_;
 };
 
@@ -179,9 +185,11 @@ class ConvNextStream : public LayerStream {
 
 class TransformerStream : public LayerStream {
   public:
-    // One block and the final norm, by the published names without a prefix; layer scale where it is given.
+    // One block and the final norm, by the published names without a prefix; layer scale, the norms' biases and the
+    // gate where they are given.
     TransformerStream(std::shared_ptr<Backend> backend, const std::map<std::string, Floats>& weights, int heads,
-                      int kv_heads, int head_dim, float rope_base, float eps, int64_t window, int64_t max_positions)
+                      int kv_heads, int head_dim, float rope_base, bool rope_neox, float eps, int64_t window,
+                      int64_t max_positions)
         : LayerStream(std::move(backend)) {
         const auto find = [&](const char* name) {
             const auto found = weights.find(name);
@@ -189,9 +197,11 @@ class TransformerStream : public LayerStream {
         };
         nn::BlockWeights block;
         block.attention_norm = find("attention_norm.weight");
+        block.attention_norm_bias = find("attention_norm.bias");
         block.wqkv.weight = find("attention.wqkv.weight");
         block.wo.weight = find("attention.wo.weight");
         block.ffn_norm = find("ffn_norm.weight");
+        block.ffn_norm_bias = find("ffn_norm.bias");
         block.w1.weight = find("feed_forward.w1.weight");
         block.w2.weight = find("feed_forward.w2.weight");
         block.w3.weight = find("feed_forward.w3.weight");
@@ -203,6 +213,7 @@ class TransformerStream : public LayerStream {
         transformer_.config.kv_heads = kv_heads;
         transformer_.config.head_dim = head_dim;
         transformer_.config.rope_base = rope_base;
+        transformer_.config.rope_neox = rope_neox;
         transformer_.config.eps = eps;
         transformer_.window = window;
         tensors_.load();
@@ -224,19 +235,22 @@ class TransformerStream : public LayerStream {
 void bind_layers(py::module_& m) {
     py::class_<LayerStream>(m, "_LayerStream").def("push", &LayerStream::push, py::arg("x"));
     py::class_<ConvStream, LayerStream>(m, "_ConvStream")
-        .def(py::init<std::shared_ptr<Backend>, const std::string&, const Floats&, const Floats&, int, int, bool,
-                      const std::optional<Floats>&, bool>(),
+        .def(py::init<std::shared_ptr<Backend>, const std::string&, const Floats&, const std::optional<Floats>&, int,
+                      int, bool, const std::string&, const std::optional<Floats>&, const std::optional<Floats>&, bool,
+                      bool>(),
              py::arg("runtime"), py::arg("kind"), py::arg("weight"), py::arg("bias"), py::kw_only(),
-             py::arg("stride") = 1, py::arg("dilation") = 1, py::arg("packed") = true, py::arg("alpha") = py::none(),
-             py::arg("residual") = false);
+             py::arg("stride") = 1, py::arg("dilation") = 1, py::arg("packed") = true, py::arg("activation") = "",
+             py::arg("alpha") = py::none(), py::arg("beta") = py::none(), py::arg("residual") = false,
+             py::arg("replicate") = false);
     py::class_<ConvNextStream, LayerStream>(m, "_ConvNextStream")
         .def(py::init<std::shared_ptr<Backend>, const std::map<std::string, Floats>&>(), py::arg("runtime"),
              py::arg("weights"));
     py::class_<TransformerStream, LayerStream>(m, "_TransformerStream")
-        .def(py::init<std::shared_ptr<Backend>, const std::map<std::string, Floats>&, int, int, int, float, float,
+        .def(py::init<std::shared_ptr<Backend>, const std::map<std::string, Floats>&, int, int, int, float, bool, float,
                       int64_t, int64_t>(),
              py::arg("runtime"), py::arg("weights"), py::kw_only(), py::arg("heads"), py::arg("kv_heads"),
-             py::arg("head_dim"), py::arg("rope_base"), py::arg("eps"), py::arg("window"), py::arg("max_positions"));
+             py::arg("head_dim"), py::arg("rope_base"), py::arg("rope_neox") = false, py::arg("eps"), py::arg("window"),
+             py::arg("max_positions"));
 }
 
 }  // namespace dualar::bindings

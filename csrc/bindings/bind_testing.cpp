@@ -53,6 +53,13 @@ py::array_t<float> gate(const py::array& a, const py::array& b, const std::strin
     return to_numpy(std::move(out));
 }
 
+py::array_t<float> elu(const py::array& x, const std::string& form) {
+    const std::vector<float> values = floats(x, "x");
+    std::vector<float> out(values.size());
+    kernels_named(form).elu(values.data(), out.data(), static_cast<int64_t>(values.size()));
+    return to_numpy(std::move(out));
+}
+
 py::array_t<float> exponential(const py::array& x, const std::string& form) {
     std::vector<float> values = floats(x, "x");
     kernels_named(form).exponential(values.data(), static_cast<int64_t>(values.size()));
@@ -213,6 +220,7 @@ void bind_testing(py::module_& m) {
         return names;
     });
     m.def("_snake", &snake, py::arg("x"), py::arg("alpha"), py::arg("form"));
+    m.def("_elu", &elu, py::arg("x"), py::arg("form"));
     m.def("_gate", &gate, py::arg("a"), py::arg("b"), py::arg("form"));
     m.def("_exponential", &exponential, py::arg("x"), py::arg("form"));
     m.def("_product", &product, py::arg("x"), py::arg("weights"), py::kw_only(), py::arg("taps") = 1,

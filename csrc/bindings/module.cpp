@@ -46,6 +46,7 @@ PYBIND11_MODULE(_core, m) {
     dualar::bindings::bind_batch(m);
     dualar::bindings::bind_qwen3_tts(m);
     dualar::bindings::bind_codec(m);
+    dualar::bindings::bind_speaker(m);
     dualar::bindings::bind_wavenet(m);
     dualar::bindings::bind_testing(m);
     dualar::bindings::bind_layers(m);

@@ -40,7 +40,11 @@ nn::BlockWeights read_block(Weights& weights, const std::string& prefix, const n
     block.ffn_norm = vector(names::kFfnNorm, t.dim);
     block.w1 = matrix(prefix + names::kW1, t.feed_forward, t.dim);
     block.w2 = matrix(prefix + names::kW2, t.dim, t.feed_forward);
-    block.w3 = matrix(prefix + names::kW3, t.feed_forward, t.dim);
+    if (t.gated) block.w3 = matrix(prefix + names::kW3, t.feed_forward, t.dim);
+    if (t.layer_norm) {
+        block.attention_norm_bias = vector(names::kAttentionNormBias, t.dim);
+        block.ffn_norm_bias = vector(names::kFfnNormBias, t.dim);
+    }
     if (t.layer_scale) {
         block.attention_scale = vector(names::kAttentionScale, t.dim);
         block.ffn_scale = vector(names::kFfnScale, t.dim);

@@ -16,6 +16,8 @@ struct BlockTensors {
     bool qkv_bias = false;
     bool o_bias = false;
     bool layer_scale = false;
+    bool layer_norm = false;  // with biases, in the place of RMSNorm
+    bool gated = true;        // w3 is there
     // How a matrix is read (the whole name, numpy [rows, columns]); by default by read_linear().
     std::function<nn::Linear(Weights&, const std::string&, int64_t, int64_t)> read_matrix;
 };

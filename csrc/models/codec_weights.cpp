@@ -49,7 +49,7 @@ void set_weight(nn::Conv& conv, Matrix matrix) {
 }  // namespace
 
 nn::Conv read_conv(Weights& weights, const std::string& name, int64_t in, int64_t out, int taps, int dilation,
-                   int stride) {
+                   int stride, bool bias) {
     nn::Conv conv;
     conv.in = in;
     conv.out = out;
@@ -58,7 +58,7 @@ nn::Conv read_conv(Weights& weights, const std::string& name, int64_t in, int64_
     conv.stride = stride;
     set_weight(conv, read_matrix(weights, name + ".weight", {out, in, taps}, out, in * taps,
                                  [=](const float* from, float* to) { nn::arrange_conv(from, out, in, taps, to); }));
-    conv.bias = weights.vector(name + ".bias", out);
+    if (bias) conv.bias = weights.vector(name + ".bias", out);
     return conv;
 }
 
@@ -115,6 +115,31 @@ nn::ConvNext read_convnext(Weights& weights, const std::string& prefix, int64_t 
     return block;
 }
 
+std::vector<int64_t> read_rates(const GgufFile& file, const char* key) {
+    std::vector<int64_t> rates = file.integers(key, 1, 4096);
+    if (rates.empty() || rates.size() > 16)
+        throw ModelError(text("[", key, "] expected 1 to 16 values, got ", rates.size()));
+    return rates;
+}
+
+int64_t product(const std::vector<int64_t>& rates) {
+    int64_t result = 1;
+    for (const int64_t rate : rates) result = std::min(result * rate, int64_t{1} << 40);
+    return result;
+}
+
+int64_t read_window(const GgufFile& file, const std::string& prefix, const nn::BlockConfig& block, int layers) {
+    constexpr int64_t kMaxWindow = 1 << 14;
+    constexpr size_t kMaxWindowBytes = 64 << 20;
+    const int64_t window = file.integer(prefix + names::kWindowSize, 1, kMaxWindow);
+    // Nothing in the tensors' shapes holds the window down, and every stream keeps that many keys and values.
+    const size_t nbytes = nn::KvCache::nbytes(layers, block.kv_dim(), window, GGML_TYPE_F32);
+    if (nbytes > kMaxWindowBytes + file.nbytes())
+        throw ModelError(text("[", prefix, names::kWindowSize, "] expected a window that needs less memory than the ",
+                              "file, got ", window, " (", nbytes, " bytes)"));
+    return window;
+}
+
 nn::BlockConfig read_transformer(const GgufFile& file, const std::string& prefix, int64_t heads) {
     nn::BlockConfig block;
     block.heads = static_cast<int>(heads);
@@ -149,9 +174,9 @@ nn::WindowedTransformer read_windowed(Weights& weights, const std::string& prefi
 }
 
 ResidualUnit read_residual_unit(Weights& weights, const std::string& prefix, int64_t channels, int dilation) {
-    return {weights.vector3(prefix + "0.alpha", channels),
+    return {nn::Activation::snake(weights.vector3(prefix + "0.alpha", channels)),
             read_conv(weights, prefix + "1.conv", channels, channels, 7, dilation),
-            weights.vector3(prefix + "2.alpha", channels),
+            nn::Activation::snake(weights.vector3(prefix + "2.alpha", channels)),
             read_conv(weights, prefix + "3.conv", channels, channels, 1, 1)};
 }
 
@@ -164,8 +189,8 @@ ggml_tensor* ConvSequence::operator()(ggml_tensor* x, const nn::ConvNext& block)
 }
 
 ggml_tensor* ConvSequence::operator()(ggml_tensor* x, const ResidualUnit& unit) {
-    ggml_tensor* y = (*this)(x, unit.dilated, {unit.alpha_in});
-    return (*this)(y, unit.pointwise, {unit.alpha_out, x});
+    ggml_tensor* y = (*this)(x, unit.dilated, {unit.in});
+    return (*this)(y, unit.pointwise, {unit.out, x});
 }
 
 void add_state(std::vector<nn::ConvState::Size>& sizes, const nn::Conv& conv) {

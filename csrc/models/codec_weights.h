@@ -13,9 +13,9 @@
 
 namespace dualar {
 
-// `name` stands before ".weight" and ".bias". numpy [out, in, taps].
+// `name` stands before ".weight" and, where there is one, ".bias". numpy [out, in, taps].
 nn::Conv read_conv(Weights& weights, const std::string& name, int64_t in, int64_t out, int taps, int dilation,
-                   int stride = 1);
+                   int stride = 1, bool bias = true);
 // numpy [channels, 1, taps].
 nn::Conv read_depthwise(Weights& weights, const std::string& name, int64_t channels, int taps);
 // numpy [in, out, kernel], kernel a multiple of the stride.
@@ -24,17 +24,27 @@ nn::Conv read_transposed(Weights& weights, const std::string& name, int64_t in, 
 nn::Linear read_codec_linear(Weights& weights, const std::string& name, int64_t rows, int64_t columns);
 nn::ConvNext read_convnext(Weights& weights, const std::string& prefix, int64_t channels);
 
-// What follows a convolution's input all over the codec: snake, convolution, snake, 1x1 convolution, plus the input.
+// What codecs are made of: activation, dilated convolution, activation, 1x1 convolution, plus the input.
 struct ResidualUnit {
-    ggml_tensor* alpha_in = nullptr;
+    nn::Activation in;
     nn::Conv dilated;
-    ggml_tensor* alpha_out = nullptr;
+    nn::Activation out;
     nn::Conv pointwise;
 };
 inline constexpr int kUnitDilations[3] = {1, 3, 9};  // three in a row
 // `prefix` ends in ".block.".
 ResidualUnit read_residual_unit(Weights& weights, const std::string& prefix, int64_t channels, int dilation);
 
+// Limits on a codec's geometry. Some codecs have 8000 samples a frame; what a frame needs in memory grows with them.
+inline constexpr int64_t kMaxCodecDim = 1 << 20;
+inline constexpr int64_t kMaxSamplesPerFrame = 1 << 16;
+
+// 1 to 16 numbers from 1 to 4096.
+std::vector<int64_t> read_rates(const GgufFile& file, const char* key);
+// Of such numbers; stays above any limit once there, instead of wrapping.
+int64_t product(const std::vector<int64_t>& rates);
+// The window of a transformer under `prefix` + …; no larger than what a stream of this file may reasonably keep.
+int64_t read_window(const GgufFile& file, const std::string& prefix, const nn::BlockConfig& block, int layers);
 // The fields of a codec transformer under the keys `prefix` + ….
 nn::BlockConfig read_transformer(const GgufFile& file, const std::string& prefix, int64_t heads);
 // Its tensors; `prefix` ends in a dot.

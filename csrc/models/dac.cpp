@@ -8,14 +8,12 @@
 
 namespace dualar {
 
-bool Dac::present(const GgufFile& file) { return file.has(names::kSampleRate); }
-
 Dac::Dac(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend)
-    : config(read_dac_config(*file)), backend_(std::move(backend)), weights_(std::move(file), backend_) {
+    : Codec(std::move(backend)), config(read_dac_config(*file)), weights_(std::move(file), this->backend()) {
     read_quantizer(weights_);
     read_decoder(weights_);
     if (DacEncoder::present(weights_.file()))
-        encoder_ = std::make_unique<DacEncoder>(weights_.shared_file(), backend_, config);
+        encoder_ = std::make_unique<DacEncoder>(weights_.shared_file(), this->backend(), config);
     std::vector<std::string> problems = weights_.problems();
     if (encoder_) {
         const std::vector<std::string> more = encoder_->weights().problems();
@@ -36,7 +34,7 @@ void Dac::read_quantizer(Weights& weights) {
     for (int q = 0; q < c.num_codebooks(); ++q) {
         const std::string prefix =
             q == 0 ? names::kSemanticQuantizer : names::indexed(names::kResidualQuantizer, q - 1);
-        rvq.codebooks.push_back(weights.table(prefix + names::kCodebook, c.codebook_size(q), c.codebook_dim));
+        rvq.add(weights.table(prefix + names::kCodebook, c.codebook_size(q), c.codebook_dim), q);
         projections.push_back(
             weights.require(prefix + names::kOutProj + ".weight", {c.quantizer_dim, c.codebook_dim, 1}));
         biases.push_back(weights.require(prefix + names::kOutProj + ".bias", {c.quantizer_dim}));
@@ -78,7 +76,7 @@ void Dac::read_decoder(Weights& weights) {
         const std::string prefix = name(b + 1) + ".block.";
         const int rate = static_cast<int>(c.decoder_rates[static_cast<size_t>(b)]);
         DecoderBlock block;
-        block.alpha = weights.vector3(prefix + "0.alpha", channels);
+        block.snake = nn::Activation::snake(weights.vector3(prefix + "0.alpha", channels));
         block.upsample = read_transposed(weights, prefix + "1.conv", channels, channels / 2, 2 * rate, rate);
         channels /= 2;
         for (int u = 0; u < 3; ++u)
@@ -86,8 +84,22 @@ void Dac::read_decoder(Weights& weights) {
                 read_residual_unit(weights, prefix + std::to_string(u + 2) + ".block.", channels, kUnitDilations[u]);
         decoder.push_back(block);
     }
-    last_alpha = weights.vector3(name(blocks + 1) + ".alpha", channels);
+    last_snake = nn::Activation::snake(weights.vector3(name(blocks + 1) + ".alpha", channels));
     last = read_conv(weights, name(blocks + 2) + ".conv", channels, 1, 7, 1);
+}
+
+std::vector<int64_t> Dac::codebook_sizes() const {
+    std::vector<int64_t> sizes;
+    for (int q = 0; q < config.num_codebooks(); ++q) sizes.push_back(config.codebook_size(q));
+    return sizes;
+}
+
+std::unique_ptr<CodecStream> Dac::stream(int64_t max_frames) const {
+    return std::make_unique<DacStream>(shared(), max_frames);
+}
+
+std::unique_ptr<CodecEncoder> Dac::encode_stream(int64_t max_frames) const {
+    return std::make_unique<DacEncodeStream>(shared(), max_frames);
 }
 
 std::vector<std::string> Dac::unused_tensors() const {
@@ -118,12 +130,11 @@ std::vector<nn::ConvState::Size> state_sizes(const Dac& dac) {
 }  // namespace
 
 DacStream::DacStream(std::shared_ptr<const Dac> codec, int64_t max_frames)
-    : codec_(std::move(codec)),
-      max_frames_(checked_frames(max_frames)),
-      post_module_(*codec_->backend(), codec_->post_module, max_frames_, "post_module"),
+    : CodecStream(codec, max_frames),
+      codec_(std::move(codec)),
+      post_module_(*codec_->backend(), codec_->post_module, max_frames, "post_module"),
       state_(*codec_->backend(), state_sizes(*codec_)) {
     codec_->load();
-    graphs_.resize(static_cast<size_t>(max_frames) + 1);
 }
 
 void DacStream::build(GraphBuilder& g, int64_t frames) const {
@@ -135,58 +146,26 @@ void DacStream::build(GraphBuilder& g, int64_t frames) const {
     x = conv(g.probe("upsampled", x), dac.first);
     for (size_t i = 0; i < dac.decoder.size(); ++i) {
         const DecoderBlock& block = dac.decoder[i];
-        x = conv(x, block.upsample, {block.alpha});
+        x = conv(x, block.upsample, {block.snake});
         for (const ResidualUnit& unit : block.units) x = conv(x, unit);
         g.probe(text("decoder.", i), x);
     }
-    g.output("samples", ggml_tanh(g.context, conv(x, dac.last, {dac.last_alpha})));
+    g.output("samples", ggml_tanh(g.context, conv(x, dac.last, {dac.last_snake})));
 }
 
-// The graph of so many frames, its inputs set.
-Graph& DacStream::ready(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
-    const Dac& dac = *codec_;
-    if (codebooks != dac.config.num_codebooks())
-        throw std::invalid_argument(text("[codes] expected ", dac.config.num_codebooks(), " rows, got ", codebooks));
-    if (frames > max_frames_)
-        throw std::invalid_argument(text("[codes] expected at most ", max_frames_, " frames a push, got ", frames));
-    for (const int32_t code : codes)
-        if (code < 0) throw std::invalid_argument(text("[codes] expected no negative code, got ", code));
-    dac.backend()->check_process();
-    std::unique_ptr<Graph>& graph = graphs_[static_cast<size_t>(frames)];
-    if (!graph) {
-        ++graph_builds_;
-        const size_t nodes =
-            kNodesPerConv * state_sizes(dac).size() + nn::kNodesPerBlock * dac.post_module.blocks.size() + 64;
-        graph = std::make_unique<Graph>(dac.backend(), nodes, [&](GraphBuilder& g) { build(g, frames); });
-    }
-    looked_up_.resize(static_cast<size_t>(frames * dac.rvq.columns()));
-    dac.rvq.look_up(codes.data(), frames, looked_up_.data());
-    graph->set("x", looked_up_.data(), looked_up_.size() * sizeof(float));
-    post_module_.set(*graph, frames);
-    return *graph;
+size_t DacStream::max_nodes() const {
+    return kNodesPerConv * state_sizes(*codec_).size() + nn::kNodesPerBlock * codec_->post_module.blocks.size() + 64;
 }
 
-std::vector<float> DacStream::push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
-    const OneThread::Use use(one_thread_, "codec stream");
-    if (frames == 0 && codebooks == codec_->config.num_codebooks()) return {};
-    Graph& graph = ready(codes, codebooks, frames);
-    graph.compute();
-    post_module_.advance(frames);
-    std::vector<float> samples(static_cast<size_t>(frames * codec_->config.samples_per_frame()));
-    graph.get("samples", samples.data(), samples.size());
-    return samples;
+void DacStream::set(Graph& graph, const std::vector<int32_t>& codes, int64_t frames) {
+    const nn::Rvq& rvq = codec_->rvq;
+    looked_up_.resize(static_cast<size_t>(frames * rvq.columns()));
+    rvq.look_up(codes.data(), frames, looked_up_.data());
+    graph.set("x", looked_up_.data(), looked_up_.size() * sizeof(float));
+    post_module_.set(graph, frames);
 }
 
-std::map<std::string, double> DacStream::profile(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
-    const OneThread::Use use(one_thread_, "codec stream");
-    if (frames < 1) throw std::invalid_argument("[codes] expected at least one frame, got none");
-    const std::map<std::string, double> seconds = ready(codes, codebooks, frames).profile();
-    post_module_.advance(frames);
-    return seconds;
-}
-
-void DacStream::reset() {
-    const OneThread::Use use(one_thread_, "codec stream");
+void DacStream::clear() {
     state_.reset();
     post_module_.reset();
 }

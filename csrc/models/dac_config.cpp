@@ -1,7 +1,5 @@
 #include "models/dac_config.h"
 
-#include <algorithm>
-
 #include "models/codec_weights.h"
 #include "models/names.h"
 #include "runtime/error.h"
@@ -10,27 +8,7 @@ namespace dualar {
 
 namespace {
 
-constexpr int64_t kMaxDim = 1 << 20;
-constexpr int64_t kMaxRate = 4096;
-
-// Some codecs have 8000 samples a frame; what a frame needs in memory grows with them.
-constexpr int64_t kMaxSamplesPerFrame = 1 << 16;
-constexpr int64_t kMaxWindow = 1 << 14;
-constexpr size_t kMaxWindowBytes = 64 << 20;
-
-// Of values from 1 to kMaxRate; stays above any limit once there, instead of wrapping.
-int64_t product(const std::vector<int64_t>& values) {
-    int64_t result = 1;
-    for (const int64_t value : values) result = std::min(result * value, int64_t{1} << 40);
-    return result;
-}
-
-std::vector<int64_t> read_rates(const GgufFile& file, const char* key) {
-    std::vector<int64_t> rates = file.integers(key, 1, kMaxRate);
-    if (rates.empty() || rates.size() > 16)
-        throw ModelError(text("[", key, "] expected 1 to 16 values, got ", rates.size()));
-    return rates;
-}
+constexpr int64_t kMaxDim = kMaxCodecDim;
 
 }  // namespace
 
@@ -75,15 +53,10 @@ DacConfig read_dac_config(const GgufFile& file) {
     if (width != c.quantizer_dim || c.latent_dim != c.quantizer_dim)
         throw ModelError(text("[", rvq, names::kDim, "] expected ", names::kQuantizerInputDim, " (", c.quantizer_dim,
                               "), which must also be ", names::kLatentDim, " (", c.latent_dim, "), got ", width));
-    c.rvq_window = file.integer(rvq + names::kWindowSize, 1, kMaxWindow);
     c.rvq_layers = static_cast<int>(file.integer(rvq + names::kLayers, 1, 1024));
     c.rvq_feed_forward = dim((rvq + names::kTransformerFeedForward).c_str());
     c.rvq_block = read_transformer(file, rvq, file.integer(rvq + names::kHeads, 1, kMaxDim));
-    // Nothing in the tensors' shapes holds the window down, and every stream keeps that many keys and values.
-    const size_t window = nn::KvCache::nbytes(c.rvq_layers, c.rvq_block.kv_dim(), c.rvq_window, GGML_TYPE_F32);
-    if (window > kMaxWindowBytes + file.nbytes())
-        throw ModelError(text("[", rvq, names::kWindowSize, "] expected a window that needs less memory than the file",
-                              ", got ", c.rvq_window, " (", window, " bytes)"));
+    c.rvq_window = read_window(file, rvq, c.rvq_block, c.rvq_layers);
     return c;
 }
 

@@ -1,7 +1,5 @@
 #include "models/dac_encoder.h"
 
-#include <cmath>
-
 #include "models/dac.h"
 #include "models/names.h"
 #include "runtime/error.h"
@@ -41,7 +39,7 @@ void DacEncoder::read_blocks(const DacConfig& c) {
         for (int u = 0; u < 3; ++u)
             block.units[u] =
                 read_residual_unit(weights_, prefix + std::to_string(u) + ".block.", channels, kUnitDilations[u]);
-        block.alpha = weights_.vector3(prefix + "3.alpha", channels);
+        block.snake = nn::Activation::snake(weights_.vector3(prefix + "3.alpha", channels));
         block.downsample = read_conv(weights_, prefix + "4.conv", channels, 2 * channels, 2 * rate, 1, rate);
         channels *= 2;
         const int layers = static_cast<int>(c.encoder_transformer_layers[b]);
@@ -59,7 +57,7 @@ void DacEncoder::read_blocks(const DacConfig& c) {
         }
         blocks.push_back(std::move(block));
     }
-    last_alpha = weights_.vector3(name(c.encoder_rates.size() + 1) + ".alpha", channels);
+    last_snake = nn::Activation::snake(weights_.vector3(name(c.encoder_rates.size() + 1) + ".alpha", channels));
     last = read_conv(weights_, name(c.encoder_rates.size() + 2) + ".conv", channels, c.latent_dim, 3, 1);
 }
 
@@ -120,15 +118,15 @@ std::vector<nn::ConvState::Size> state_sizes(const DacEncoder& encoder) {
 }  // namespace
 
 DacEncodeStream::DacEncodeStream(std::shared_ptr<const Dac> codec, int64_t max_frames)
-    : codec_(std::move(codec)),
+    : CodecEncoder(codec, max_frames),
+      codec_(std::move(codec)),
       encoder_(encoder_of(*codec_)),
-      max_frames_(checked_frames(max_frames)),
-      state_(*codec_->backend(), state_sizes(encoder_)) {
-    graphs_.resize(static_cast<size_t>(max_frames_) + 1);
+      state_(*codec_->backend(), state_sizes(encoder_)),
+      graphs_(static_cast<size_t>(max_frames) + 1) {
     int64_t positions = codec_->config.samples_per_frame();
     const auto add = [&](const nn::WindowedTransformer& transformer, const std::string& name) {
         windowed_.push_back(
-            {std::make_unique<nn::WindowedState>(*codec_->backend(), transformer, positions * max_frames_, name),
+            {std::make_unique<nn::WindowedState>(*codec_->backend(), transformer, positions * max_frames, name),
              positions});
     };
     for (size_t b = 0; b < encoder_.blocks.size(); ++b) {
@@ -146,28 +144,19 @@ void DacEncodeStream::build(GraphBuilder& g, int64_t frames) const {
     x = conv(x, encoder_.first);
     for (const EncoderBlock& block : encoder_.blocks) {
         for (const ResidualUnit& unit : block.units) x = conv(x, unit);
-        x = conv(x, block.downsample, {block.alpha});
+        x = conv(x, block.downsample, {block.snake});
         if (!block.transformer.blocks.empty()) x = windowed_[next++].state->build(g, x);
     }
-    x = conv(x, encoder_.last, {encoder_.last_alpha});
+    x = conv(x, encoder_.last, {encoder_.last_snake});
     for (const DacEncoder::Downsample& down : encoder_.downsamples) x = conv(conv(x, down.conv), down.convnext);
     g.output("latent", windowed_[next].state->build(g, x));
 }
 
-std::vector<int32_t> DacEncodeStream::push(const std::vector<float>& samples) {
-    const OneThread::Use use(one_thread_, "encoder");
-    codec_->backend()->check_process();
-    const int64_t per_frame = codec_->config.samples_per_frame();
-    const auto count = static_cast<int64_t>(samples.size());
-    if (count % per_frame != 0 || count / per_frame > max_frames_)
-        throw std::invalid_argument(text("[samples] expected whole frames of ", per_frame, " samples, at most ",
-                                         max_frames_, " a push, got ", count, " samples"));
-    for (const float sample : samples)
-        if (!std::isfinite(sample))
-            throw std::invalid_argument(text("[samples] expected finite samples, got ", sample));
-    const int64_t frames = count / per_frame;
-    latent_.clear();
-    if (frames == 0) return {};
+std::vector<int32_t> DacEncodeStream::encode(const std::vector<float>& samples, bool) {
+    const auto per_frame = static_cast<size_t>(codec_->config.samples_per_frame());
+    const auto frames = static_cast<int64_t>((samples.size() + per_frame - 1) / per_frame);
+    std::vector<float> filled = samples;
+    filled.resize(static_cast<size_t>(frames) * per_frame);
     std::unique_ptr<Graph>& graph = graphs_[static_cast<size_t>(frames)];
     if (!graph) {
         ++graph_builds_;
@@ -176,23 +165,20 @@ std::vector<int32_t> DacEncodeStream::push(const std::vector<float>& samples) {
         const size_t nodes = kNodesPerConv * state_sizes(encoder_).size() + nn::kNodesPerBlock * blocks + 64;
         graph = std::make_unique<Graph>(codec_->backend(), nodes, [&](GraphBuilder& g) { build(g, frames); });
     }
-    graph->set("x", samples.data(), samples.size() * sizeof(float));
+    graph->set("x", filled.data(), filled.size() * sizeof(float));
     for (const Windowed& w : windowed_) w.state->set(*graph, w.positions_per_frame * frames);
     graph->compute();
     for (const Windowed& w : windowed_) w.state->advance(w.positions_per_frame * frames);
-    latent_ = graph->get("latent");
+    const std::vector<float>& latent = probes_["latent"] = graph->get("latent");
     std::vector<int32_t> codes(static_cast<size_t>(codebooks() * frames));
-    encoder_.quantizer.encode(latent_.data(), frames, codes.data());
+    encoder_.quantizer.encode(latent.data(), frames, codes.data());
     return codes;
 }
 
-void DacEncodeStream::reset() {
-    const OneThread::Use use(one_thread_, "encoder");
+void DacEncodeStream::clear() {
     state_.reset();
     for (const Windowed& w : windowed_) w.state->reset();
 }
-
-int64_t DacEncodeStream::codebooks() const { return codec_->config.num_codebooks(); }
 
 size_t DacEncodeStream::nbytes() const {
     size_t bytes = state_.nbytes();

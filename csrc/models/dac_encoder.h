@@ -6,10 +6,10 @@
 #include <mutex>
 #include <vector>
 
+#include "models/codec.h"
 #include "models/codec_weights.h"
 #include "models/dac_config.h"
 #include "nn/rvq.h"
-#include "runtime/one_thread.h"
 
 namespace dualar {
 
@@ -17,7 +17,7 @@ class Dac;
 
 struct EncoderBlock {
     ResidualUnit units[3];
-    ggml_tensor* alpha = nullptr;
+    nn::Activation snake;
     nn::Conv downsample;
     nn::WindowedTransformer transformer;  // without blocks where the codec has none there
 };
@@ -33,7 +33,7 @@ class DacEncoder {
 
     nn::Conv first;
     std::vector<EncoderBlock> blocks;
-    ggml_tensor* last_alpha = nullptr;
+    nn::Activation last_snake;
     nn::Conv last;
     struct Downsample {
         nn::Conv conv;
@@ -51,28 +51,21 @@ class DacEncoder {
     mutable std::once_flag loaded_;
 };
 
-class DacEncodeStream {
+// Zeros fill the last frame of a clip.
+class DacEncodeStream : public CodecEncoder {
   public:
-    // ModelError for a codec without an encoder. max_frames: how many frames one push may hold, 1 to 4096.
+    // ModelError for a codec without an encoder.
     DacEncodeStream(std::shared_ptr<const Dac> codec, int64_t max_frames);
-
-    // samples [frames * samples_per_frame] -> codes int32 [codebooks, frames] row-major.
-    std::vector<int32_t> push(const std::vector<float>& samples);
-    void reset();
-
-    int64_t max_frames() const { return max_frames_; }
-    int64_t codebooks() const;
-    size_t nbytes() const;
-    int graph_builds() const { return graph_builds_; }
-    // What the quantizer was given by the last push, [frames, dim]: for tests.
-    const std::vector<float>& latent() const { return latent_; }
+    size_t nbytes() const override;
+    int graph_builds() const override { return graph_builds_; }
 
   private:
+    std::vector<int32_t> encode(const std::vector<float>& samples, bool last) override;
+    void clear() override;
     void build(GraphBuilder& g, int64_t frames) const;
 
     std::shared_ptr<const Dac> codec_;
     const DacEncoder& encoder_;
-    int64_t max_frames_;
     nn::ConvState state_;
     // One for each transformer, the pre_module's last, with the positions that it has per frame.
     struct Windowed {
@@ -80,10 +73,8 @@ class DacEncodeStream {
         int64_t positions_per_frame;
     };
     std::vector<Windowed> windowed_;
-    std::vector<float> latent_;
     std::vector<std::unique_ptr<Graph>> graphs_;  // by frames in a push
     int graph_builds_ = 0;
-    OneThread one_thread_;
 };
 
 }  // namespace dualar

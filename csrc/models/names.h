@@ -89,11 +89,13 @@ inline constexpr const char* kFastProjectInWeight = "fast_project_in.weight";
 inline constexpr const char* kFastProjectInBias = "fast_project_in.bias";
 
 inline constexpr const char* kAttentionNorm = "attention_norm.weight";
+inline constexpr const char* kAttentionNormBias = "attention_norm.bias";
 inline constexpr const char* kWqkv = "attention.wqkv";
 inline constexpr const char* kWo = "attention.wo";
 inline constexpr const char* kQNorm = "attention.q_norm.weight";
 inline constexpr const char* kKNorm = "attention.k_norm.weight";
 inline constexpr const char* kFfnNorm = "ffn_norm.weight";
+inline constexpr const char* kFfnNormBias = "ffn_norm.bias";
 inline constexpr const char* kW1 = "feed_forward.w1.weight";
 inline constexpr const char* kW2 = "feed_forward.w2.weight";
 inline constexpr const char* kW3 = "feed_forward.w3.weight";

@@ -71,26 +71,40 @@ ggml_tensor* sum_of_taps(GraphBuilder& g, ggml_tensor* x, const Conv& c, int64_t
     return sum;
 }
 
+// `count` times column `index` of x.
+ggml_tensor* repeated(GraphBuilder& g, ggml_tensor* x, int64_t index, int64_t count) {
+    ggml_tensor* column = ggml_view_2d(g.context, x, x->ne[0], 1, x->nb[1], static_cast<size_t>(index) * x->nb[1]);
+    return ggml_repeat_4d(g.context, column, x->ne[0], count, 1, 1);
+}
+
 }  // namespace
 
-ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& c, ggml_tensor* state, const ConvExtras& extras) {
-    const int64_t columns = x->ne[1] / c.stride;
-    if (extras.alpha != nullptr)
-        x = snake(g, x, extras.alpha, state);
-    else if (state != nullptr)
-        x = ggml_concat(g.context, state, x, 1);
-    if (state != nullptr) g.effect(ggml_cpy(g.context, last_columns(g, x, c.history()), state));
-
+ggml_tensor* valid_conv(GraphBuilder& g, ggml_tensor* x, const Conv& c, ggml_tensor* residual) {
+    const int64_t columns = (x->ne[1] - c.history()) / c.stride;
     // [out * upsample, columns] and [out, upsample * columns] are the same bytes.
     const auto spread = [&](ggml_tensor* y) { return ggml_reshape_2d(g.context, y, c.out, columns * c.upsample); };
     if (c.packed) {
         ggml_tensor* product =
-            packed_product(g, x, c.packed, {c.taps, c.stride, c.dilation}, columns, c.bias, extras.residual);
+            packed_product(g, x, c.packed, {c.taps, c.stride, c.dilation}, columns, c.bias, residual);
         const char* kind = c.upsample > 1 ? "transposed conv" : c.taps > 1 ? "conv" : "conv 1x1";
         return spread(GraphBuilder::label(kind, product));
     }
-    ggml_tensor* y = ggml_add(g.context, spread(sum_of_taps(g, x, c, columns)), c.bias);
-    return extras.residual ? ggml_add(g.context, y, extras.residual) : y;
+    ggml_tensor* y = spread(sum_of_taps(g, x, c, columns));
+    if (c.bias) y = ggml_add(g.context, y, c.bias);
+    return residual ? ggml_add(g.context, y, residual) : y;
+}
+
+ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& c, ggml_tensor* state, const ConvExtras& extras) {
+    const int64_t missing = (c.stride - x->ne[1] % c.stride) % c.stride;
+    const bool begin = c.replicate && extras.first && state != nullptr;
+    x = activate(g, x, extras.activation, begin ? nullptr : state);
+    if (begin) x = ggml_concat(g.context, repeated(g, x, 0, c.history()), x, 1);
+    if (missing > 0 && c.replicate)
+        x = ggml_concat(g.context, x, repeated(g, x, x->ne[1] - 1, missing), 1);
+    else if (missing > 0)
+        x = ggml_pad(g.context, x, 0, static_cast<int>(missing), 0, 0);
+    if (state != nullptr) g.effect(ggml_cpy(g.context, last_columns(g, x, c.history()), state));
+    return valid_conv(g, x, c, extras.residual);
 }
 
 ConvRing::ConvRing(const Conv& conv, int64_t batch)

@@ -12,7 +12,7 @@
 namespace dualar::nn {
 
 // weight: ggml [in * taps, out * upsample], within a row the taps oldest first and the channels side by side, or on the
-// CPU `packed` in its place; depthwise: ggml [channels, taps]. bias [out].
+// CPU `packed` in its place; depthwise: ggml [channels, taps]. bias [out] or nullptr.
 struct Conv {
     ggml_tensor* weight = nullptr;
     std::shared_ptr<const PackedMatrix> packed;
@@ -24,6 +24,7 @@ struct Conv {
     int dilation = 1;
     int upsample = 1;  // output columns per input column: the stride of a transposed convolution
     bool depthwise = false;
+    bool replicate = false;  // what lies before the first and after the last column is that column, not zeros
 
     // Input columns that the next call needs from this one: (taps - 1) * dilation + 1 - stride.
     int64_t history() const { return int64_t{taps - 1} * dilation + 1 - stride; }
@@ -60,14 +61,20 @@ class ConvState {
 
 // What may be done in the same pass.
 struct ConvExtras {
-    ggml_tensor* alpha = nullptr;     // snake on the input first; the state then holds columns after it
+    Activation activation = {};       // of the input first; the state then holds columns after it
     ggml_tensor* residual = nullptr;  // added to the result; shaped as it
+    bool first = false;               // nothing came before x: a convolution that replicates needs to know
 };
 
-// x [in, T], T a multiple of the stride -> [out, T / stride * upsample]. Reads `state` (conv.history() columns) as
-// what came before x, and leaves the last columns there for the next run.
+// x [in, T] -> [out, T / stride * upsample]. Reads `state` (conv.history() columns) as what came before x, and leaves
+// the last columns there for the next run. T is a multiple of the stride, but in the last piece of a sequence, which is
+// filled up to it.
 ggml_tensor* causal_conv(GraphBuilder& g, ggml_tensor* x, const Conv& conv, ggml_tensor* state,
                          const ConvExtras& extras = {});
+
+// The convolution alone, of an x [in, T] that has all columns that the taps see -> [out, (T - history) / stride *
+// upsample].
+ggml_tensor* valid_conv(GraphBuilder& g, ggml_tensor* x, const Conv& conv, ggml_tensor* residual = nullptr);
 
 // The history of one convolution of stride 1 that is fed column by column on the CPU, for `batch` sequences that go
 // forward together: a ring of conv.history() input columns each. A step reads what its taps see, the oldest column

@@ -84,6 +84,8 @@ struct CpuKernels {
     void (*product)(const PackedProduct& product, int ith, int nth);
     // out[i] = x[i] + sin^2(alpha[i] x[i]) * inverse[i].
     void (*snake)(const float* x, const float* alpha, const float* inverse, float* out, int64_t n);
+    // out[i] = x[i] where x[i] > 0, else exp(x[i]) - 1; |error| about 1e-7.
+    void (*elu)(const float* x, float* out, int64_t n);
     // out[i] = tanh(a[i]) / (1 + exp(-b[i])), the gated activation of PixelCNN and WaveNet; |error| about 2e-7.
     void (*gate)(const float* a, const float* b, float* out, int64_t n);
     // x[i] <- exp(x[i]) for x <= 0, relative error about 2e-7; next to nothing below -87.

@@ -355,13 +355,20 @@ void exponential(float* x, int64_t n) {
     for (int64_t i = 0; i < n; ++i) x[i] = exponential_of(limited(x[i], 87.0F));
 }
 
+void elu(const float* x, float* out, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        const float below = exponential_of(limited(x[i], 87.0F)) - 1.0F;
+        out[i] = x[i] > 0.0F ? x[i] : below;
+    }
+}
+
 }  // namespace
 
 namespace quantized = DUALAR_QUANTIZED;
 
 // clang-format off
 const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {
-    DUALAR_TEXT(DUALAR_FORM), kWidth, product, snake, gate, exponential,
+    DUALAR_TEXT(DUALAR_FORM), kWidth, product, snake, elu, gate, exponential,
     kLanes, quantized::quantize, quantized::panel_bytes, quantized::pack, quantized::product,
     DUALAR_ATTENTION::step};
 // clang-format on

@@ -26,25 +26,36 @@ const float* column(const ggml_tensor* tensor, int64_t index) {
                                           static_cast<size_t>(index) * tensor->nb[1]);
 }
 
-// out = [history, snake(x)]; history may be missing.
-void snake_operator(ggml_tensor* out, int ith, int nth, void*) {
+struct ActivationOperator {
+    Activation::Kind kind;
+    int history = 0;  // which source it is; 0 for none
+};
+
+// out = [history, f(x)]; snake's alpha and beta are sources 1 and 2.
+void activation_operator(ggml_tensor* out, int ith, int nth, void* userdata) {
+    const auto& op = *static_cast<const ActivationOperator*>(userdata);
+    const bool snake = op.kind == Activation::Kind::snake;
     const ggml_tensor* x = out->src[0];
-    const ggml_tensor* alpha = out->src[1];
-    const ggml_tensor* history = out->src[2];
-    const auto* a = static_cast<const float*>(alpha->data);
+    const ggml_tensor* history = op.history != 0 ? out->src[op.history] : nullptr;
     const int64_t channels = out->ne[0];
     const int64_t before = history ? history->ne[1] : 0;
+    const float* alpha = snake ? column(out->src[1], 0) : nullptr;
     thread_local std::vector<float> inverse;
-    inverse.resize(static_cast<size_t>(channels));
-    for (int64_t c = 0; c < channels; ++c) inverse[static_cast<size_t>(c)] = 1.0F / (a[c] + kSnakeEpsilon);
+    if (snake) {
+        const float* beta = column(out->src[2], 0);
+        inverse.resize(static_cast<size_t>(channels));
+        for (int64_t c = 0; c < channels; ++c) inverse[static_cast<size_t>(c)] = 1.0F / (beta[c] + kSnakeEpsilon);
+    }
     const CpuKernels& kernels = *cpu_kernels().front();
     const RowRange rows = share(out->ne[1], ith, nth);
     for (int64_t row = rows.first; row < rows.last; ++row) {
         float* to = const_cast<float*>(column(out, row));
         if (row < before)
             std::copy_n(column(history, row), channels, to);
+        else if (snake)
+            kernels.snake(column(x, row - before), alpha, inverse.data(), to, channels);
         else
-            kernels.snake(column(x, row - before), a, inverse.data(), to, channels);
+            kernels.elu(column(x, row - before), to, channels);
     }
 }
 
@@ -149,17 +160,30 @@ ggml_tensor* layer_norm(GraphBuilder& g, ggml_tensor* x, ggml_tensor* weight, gg
     return ggml_add(g.context, ggml_mul(g.context, ggml_norm(g.context, x, eps), weight), bias);
 }
 
-ggml_tensor* snake(GraphBuilder& g, ggml_tensor* x, ggml_tensor* alpha, ggml_tensor* history) {
-    if (g.on_cpu) {
-        ggml_tensor* sources[] = {x, alpha, history};
+ggml_tensor* activate(GraphBuilder& g, ggml_tensor* x, const Activation& activation, ggml_tensor* history) {
+    const bool snake = activation.kind == Activation::Kind::snake;
+    if (g.on_cpu && activation.kind != Activation::Kind::none) {
+        ActivationOperator op{activation.kind};
+        ggml_tensor* sources[4] = {x};
+        int count = 1;
+        if (snake) {
+            sources[count++] = activation.alpha;
+            sources[count++] = activation.beta;
+        }
+        if (history != nullptr) sources[op.history = count++] = history;
         const int64_t columns = x->ne[1] + (history ? history->ne[1] : 0);
-        return GraphBuilder::label("snake", ggml_custom_4d(g.context, GGML_TYPE_F32, x->ne[0], columns, 1, 1, sources,
-                                                           history ? 3 : 2, snake_operator, GGML_N_TASKS_MAX, nullptr));
+        return GraphBuilder::label(snake ? "snake" : "elu",
+                                   ggml_custom_4d(g.context, GGML_TYPE_F32, x->ne[0], columns, 1, 1, sources, count,
+                                                  activation_operator, GGML_N_TASKS_MAX, g.own(op)));
     }
-    ggml_tensor* s = ggml_sqr(g.context, ggml_sin(g.context, ggml_mul(g.context, x, alpha)));
-    ggml_tensor* divisor = ggml_scale_bias(g.context, alpha, 1.0F, kSnakeEpsilon);
-    ggml_tensor* y = ggml_add(g.context, x, ggml_div(g.context, s, divisor));
-    return history ? ggml_concat(g.context, history, y, 1) : y;
+    if (snake) {
+        ggml_tensor* s = ggml_sqr(g.context, ggml_sin(g.context, ggml_mul(g.context, x, activation.alpha)));
+        ggml_tensor* divisor = ggml_scale_bias(g.context, activation.beta, 1.0F, kSnakeEpsilon);
+        x = ggml_add(g.context, x, ggml_div(g.context, s, divisor));
+    } else if (activation.kind == Activation::Kind::elu) {
+        x = ggml_elu(g.context, x);
+    }
+    return history ? ggml_concat(g.context, history, x, 1) : x;
 }
 
 ggml_tensor* last_columns(GraphBuilder& g, ggml_tensor* x, int64_t n) {

@@ -25,10 +25,22 @@ ggml_tensor* rms_norm(GraphBuilder& g, ggml_tensor* x, ggml_tensor* weight, floa
 // (x - mean) / sqrt(var + eps) * weight + bias over the first axis.
 ggml_tensor* layer_norm(GraphBuilder& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, float eps);
 
-// x + sin^2(alpha x) / (alpha + 1e-9) per channel; alpha [C] of any sign (Snake activation, arXiv:2006.08195).
+// A function of each value: nothing; x + sin^2(alpha x) / (beta + 1e-9) with alpha and beta [C] of any sign (Snake,
+// arXiv:2006.08195, where they are one; BigVGAN, arXiv:2206.04658, has two); or x where x > 0, else exp(x) - 1.
+struct Activation {
+    enum class Kind { none, snake, elu };
+    Kind kind = Kind::none;
+    ggml_tensor* alpha = nullptr;
+    ggml_tensor* beta = nullptr;
+
+    static Activation snake(ggml_tensor* alpha, ggml_tensor* beta) { return {Kind::snake, alpha, beta}; }
+    static Activation snake(ggml_tensor* alpha) { return snake(alpha, alpha); }
+    static Activation elu() { return {Kind::elu}; }
+};
+
 // One fused, vectorised operator on the CPU; composed of ggml's elsewhere.
 // With `history` [C, H], whose columns were through it before, the result is [C, H + T]: those, then x's.
-ggml_tensor* snake(GraphBuilder& g, ggml_tensor* x, ggml_tensor* alpha, ggml_tensor* history = nullptr);
+ggml_tensor* activate(GraphBuilder& g, ggml_tensor* x, const Activation& activation, ggml_tensor* history = nullptr);
 
 // The product of packed float weights with windows of x (CPU only): column t of the result is made of the columns
 // t * stride + j * dilation of x, j < taps. bias and residual (shaped as the result) may be nullptr.

@@ -156,15 +156,25 @@ ggml_tensor* scaled(GraphBuilder& g, ggml_tensor* branch, ggml_tensor* scale) {
     return scale ? ggml_mul(g.context, branch, scale) : branch;
 }
 
+ggml_tensor* norm(GraphBuilder& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, float eps) {
+    return bias ? layer_norm(g, x, weight, bias, eps) : rms_norm(g, x, weight, eps);
+}
+
+ggml_tensor* feed_forward(GraphBuilder& g, ggml_tensor* x, const BlockWeights& w) {
+    ggml_tensor* first = linear(g, w.w1, x);
+    const bool gated = w.w3.weight != nullptr || w.w3.packed != nullptr;
+    return linear(g, w.w2,
+                  gated ? ggml_swiglu_split(g.context, first, linear(g, w.w3, x)) : ggml_gelu_erf(g.context, first));
+}
+
 }  // namespace
 
 ggml_tensor* transformer_block(GraphBuilder& g, ggml_tensor* x, const BlockWeights& w, const BlockConfig& c,
                                const AttentionInputs& inputs, const KvCache::Layer* cache, int index) {
-    ggml_tensor* branch = attention(g, rms_norm(g, x, w.attention_norm, c.eps), w, c, inputs, cache, index);
-    x = ggml_add(g.context, x, scaled(g, branch, w.attention_scale));
-    ggml_tensor* h = rms_norm(g, x, w.ffn_norm, c.eps);
-    ggml_tensor* gated = ggml_swiglu_split(g.context, linear(g, w.w1, h), linear(g, w.w3, h));
-    return ggml_add(g.context, x, scaled(g, linear(g, w.w2, gated), w.ffn_scale));
+    ggml_tensor* h = norm(g, x, w.attention_norm, w.attention_norm_bias, c.eps);
+    x = ggml_add(g.context, x, scaled(g, attention(g, h, w, c, inputs, cache, index), w.attention_scale));
+    h = norm(g, x, w.ffn_norm, w.ffn_norm_bias, c.eps);
+    return ggml_add(g.context, x, scaled(g, feed_forward(g, h, w), w.ffn_scale));
 }
 
 ggml_tensor* transformer(GraphBuilder& g, ggml_tensor* x, const std::vector<BlockWeights>& layers,

@@ -1,5 +1,6 @@
 // The one transformer block: Slow-AR, Fast-AR and the codec's transformers differ only in the fields below.
-// Pre-norm: attention with rope and grouped queries, then SwiGLU. Knows no file and no tensor name.
+// Pre-norm: attention with rope and grouped queries, then SwiGLU or, where there is no gate, a layer with exact GELU.
+// Knows no file and no tensor name.
 #pragma once
 
 #include <vector>
@@ -15,7 +16,7 @@ struct BlockConfig {
     int head_dim = 0;
     float rope_base = 0.0F;
     bool rope_neox = false;  // halves instead of interleaved pairs
-    float eps = 0.0F;        // of every RMSNorm in the block
+    float eps = 0.0F;        // of every norm in the block
 
     int64_t q_dim() const { return int64_t{heads} * head_dim; }
     int64_t kv_dim() const { return int64_t{kv_heads} * head_dim; }
@@ -25,14 +26,16 @@ struct BlockConfig {
 // Tensors that a model has not are nullptr.
 struct BlockWeights {
     ggml_tensor* attention_norm = nullptr;
-    Linear wqkv;  // rows q, k, v
+    ggml_tensor* attention_norm_bias = nullptr;  // with it a LayerNorm, without it an RMSNorm
+    Linear wqkv;                                 // rows q, k, v
     Linear wo;
     ggml_tensor* q_norm = nullptr;  // per head, before rope
     ggml_tensor* k_norm = nullptr;
     ggml_tensor* ffn_norm = nullptr;
-    Linear w1;                               // gate
+    ggml_tensor* ffn_norm_bias = nullptr;    // as the other
+    Linear w1;                               // gate; up where there is no gate
     Linear w2;                               // down
-    Linear w3;                               // up
+    Linear w3;                               // up; empty where there is no gate
     ggml_tensor* attention_scale = nullptr;  // layer scale of each branch, per channel
     ggml_tensor* ffn_scale = nullptr;
 };

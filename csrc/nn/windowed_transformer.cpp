@@ -13,7 +13,7 @@ WindowedState::WindowedState(const Backend& backend, const WindowedTransformer& 
 ggml_tensor* WindowedState::build(GraphBuilder& g, ggml_tensor* x) const {
     const AttentionInputs inputs = make_attention_inputs(g, name_, x->ne[1], cache_.rows(), /*cached=*/true);
     x = transformer(g, x, weights_.blocks, weights_.config, inputs, &cache_, name_.c_str());
-    return g.probe(name_, rms_norm(g, x, weights_.norm, weights_.config.eps));
+    return g.probe(name_, weights_.norm ? rms_norm(g, x, weights_.norm, weights_.config.eps) : x);
 }
 
 void WindowedState::set(Graph& graph, int64_t count) {

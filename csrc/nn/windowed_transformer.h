@@ -12,7 +12,7 @@ namespace dualar::nn {
 struct WindowedTransformer {
     std::vector<BlockWeights> blocks;
     BlockConfig config;
-    ggml_tensor* norm = nullptr;  // after the last block
+    ggml_tensor* norm = nullptr;  // after the last block; nullptr where there is none
     int64_t window = 0;           // positions seen, the query's own included
 };
 

@@ -262,7 +262,7 @@ class Qwen3Session:
     def _probes(self) -> dict[str, Float32]: ...
 
 class Codec:
-    """The codec's weights. `stream()` gives the state to decode with."""
+    """A codec's weights, of the family that the file's architecture says. `stream()` gives the state to decode with."""
 
     def __init__(self, file: ModelFile, runtime: Runtime) -> None: ...
     @property
@@ -275,6 +275,8 @@ class Codec:
     def codebook_sizes(self) -> list[int]: ...  # [num_codebooks], the semantic codebook first
     @property
     def unused_tensors(self) -> list[str]: ...
+    @property
+    def clamps_codes(self) -> bool: ...  # a code at or above its codebook's size: the last entry, or a ValueError?
     @property
     def can_encode(self) -> bool: ...  # does the file hold the encoder's tensors?
     def stream(self, *, max_frames: int = 8) -> CodecStream: ...
@@ -293,6 +295,7 @@ class CodecStream:
         """codes int [num_codebooks, 0 <= k <= max_frames] -> samples float32 [k * samples_per_frame]."""
     def reset(self) -> None: ...
     def _profile(self, codes: Integers) -> dict[str, float]: ...  # seconds of one push by kind of layer
+    def _probe(self, codes: Integers) -> dict[str, Float32]: ...  # a push, and what named layers gave, flat
 
 class CodecEncoder:
     """Encoder state of one clip. Pieces of whole frames give the same codes as the clip at once."""
@@ -305,8 +308,31 @@ class CodecEncoder:
     def graph_builds(self) -> int: ...
     def push(self, samples: Float32) -> Int32:
         """samples float32 [k * samples_per_frame], 0 <= k <= max_frames -> codes int32 [num_codebooks, k]."""
+    def finish(self, samples: Float32) -> Int32:
+        """The clip's last samples, at most max_frames and not necessarily whole ones, -> codes of the frames that they
+        begin. Then only reset() may follow."""
     def reset(self) -> None: ...
-    def _latent(self) -> Float32: ...  # what the quantizer was given by the last push, [k * dim]
+    def _probes(self) -> dict[str, Float32]: ...  # what the last push gave on its way, flat; "latent" is quantized
+
+class SpeakerEncoder:
+    """The weights of Qwen3-TTS's speaker encoder."""
+
+    def __init__(self, file: ModelFile, runtime: Runtime) -> None: ...
+    @staticmethod
+    def present(file: ModelFile) -> bool: ...
+    @property
+    def sample_rate(self) -> int: ...
+    @property
+    def mel_dim(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def min_frames(self) -> int: ...  # of a mel spectrogram
+    @property
+    def unused_tensors(self) -> list[str]: ...
+    def embed(self, mel: Float32) -> Float32:
+        """mel [frames, mel_dim] -> [dim]."""
+    def _probe(self, mel: Float32) -> dict[str, Float32]: ...  # the same, and what named layers gave, flat
 
 class WaveNet:
     """The weights of a WaveNet file; `initial_state()` gives the state to go sample by sample."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -18,11 +18,14 @@ import numpy.typing as npt
 
 from dualar import _core
 from dualar.audio_io import mix_and_resample
+from dualar.config import whole_number
 
 # Frames that one call of the core works on. More means fewer, larger matrix products; memory grows with it.
 _BLOCK_FRAMES = 16
 # The same for a stream, which is mostly pushed a frame or a few at a time and keeps its buffers as long as it lives.
 _STREAM_FRAMES = 8
+LEFT_CONTEXT = 25
+"""Frames of context of the chunked decoding, as published with Qwen3-TTS."""
 
 
 class Codec:
@@ -78,18 +81,49 @@ class Codec:
         """Whether the file has the encoder too; without it `encode` is a ModelError."""
         return self._core.can_encode
 
+    @property
+    def clamps_codes(self) -> bool:
+        """Whether a code at or above its codebook's size means the last entry, as S2's do, or is a ValueError."""
+        return self._core.clamps_codes
+
     def decode(
-        self, codes: npt.ArrayLike, *, on_progress: Callable[[int, int], object] | None = None
+        self,
+        codes: npt.ArrayLike,
+        *,
+        chunk_frames: int | None = None,
+        left_context: int | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
     ) -> npt.NDArray[np.float32]:
         """Codes int [num_codebooks, T] -> samples float32 [T * samples_per_frame] in [-1, 1].
 
-        A code at or above its codebook's size is legal and means the last entry, as models may draw one. on_progress
-        is called with (frames done, T) after each block. Errors: ValueError for another shape or type, or a negative
-        code; ModelError where the model gives a sample that is not finite; BackendError where the device fails.
+        A code at or above its codebook's size means the last entry where `clamps_codes`: that family's models may draw
+        one. By default the decoding is exact for any T. chunk_frames: decode chunks of so many frames, each from the
+        beginning, after up to left_context frames before it (by default 25) whose samples are dropped: what Qwen3-TTS's
+        published code does with 300, an approximation with seams past the first chunk. on_progress is called with
+        (frames done, T) after each block. Errors: ValueError for another shape or type, a code out of range,
+        chunk_frames < 1, left_context < 0 or without chunk_frames; ModelError where the model gives a sample that is
+        not finite; BackendError where the device fails.
         """
         if self._check is not None:
             self._check()
-        return self._decode(codes, on_progress)
+        if chunk_frames is None:
+            if left_context is not None:
+                raise ValueError(f"[decode.left_context] expected it with chunk_frames, got {left_context!r} alone")
+            return self._decode(codes, on_progress)
+        chunk = whole_number("decode.chunk_frames", chunk_frames, 1)
+        context = whole_number("decode.left_context", LEFT_CONTEXT if left_context is None else left_context, 0)
+        checked = self._checked(codes)
+        frames = checked.shape[1]
+        samples = np.zeros(frames * self.samples_per_frame, dtype=np.float32)
+        for start in range(0, frames, chunk):
+            first, end = max(start - context, 0), min(start + chunk, frames)
+            part = self._decode(checked[:, first:end], None)
+            samples[start * self.samples_per_frame : end * self.samples_per_frame] = part[
+                (start - first) * self.samples_per_frame :
+            ]
+            if on_progress is not None:
+                on_progress(end, frames)
+        return samples
 
     def stream(self) -> CodecStream:
         """A decoder that takes codes as they come; each has a state of its own. Errors as for `decode`."""
@@ -100,9 +134,7 @@ class Codec:
     def _stream(self, check: Callable[[], None] | None) -> CodecStream:
         """`stream` with another owner to ask, or none."""
         core = self._core.stream(max_frames=_STREAM_FRAMES)
-        return CodecStream(
-            core, num_codebooks=self.num_codebooks, samples_per_frame=self.samples_per_frame, check=check
-        )
+        return CodecStream(core, samples_per_frame=self.samples_per_frame, checked=self._checked, check=check)
 
     def encode(
         self,
@@ -113,9 +145,9 @@ class Codec:
     ) -> npt.NDArray[np.int32]:
         """Samples float [n], or [n, channels], in [-1, 1] -> codes int32 [num_codebooks, T].
 
-        T is n / samples_per_frame, rounded up: zeros fill the last frame. Channels are averaged. sample_rate: that of
-        the samples, by default the codec's; another one is resampled. No samples give no frames. on_progress is called
-        with (frames done, T) after each block. Errors: ValueError for another shape or type, samples that are not
+        T is n / samples_per_frame, rounded up. Channels are averaged. sample_rate: that of the samples, by default the
+        codec's; another one is resampled. No samples give no frames. on_progress is called with (frames done, T) after
+        each block. Errors: ValueError for another shape or type, samples that are not
         finite, or a rate that is none; ModelError for a file whose codec lacks its encoder; BackendError where the
         device fails.
         """
@@ -131,10 +163,8 @@ class Codec:
         encoder = self._core.encoder(max_frames=block)
         for start in range(0, frames, block):
             end = min(start + block, frames)
-            part = clip[start * size : end * size]
-            if part.shape[0] < (end - start) * size:
-                part = np.pad(part, (0, (end - start) * size - part.shape[0]))
-            codes[:, start:end] = encoder.push(np.ascontiguousarray(part))
+            part = np.ascontiguousarray(clip[start * size : end * size])
+            codes[:, start:end] = encoder.push(part) if end < frames else encoder.finish(part)
             if on_progress is not None:
                 on_progress(end, frames)
         return codes
@@ -143,7 +173,7 @@ class Codec:
         self, codes: npt.ArrayLike, on_progress: Callable[[int, int], object] | None
     ) -> npt.NDArray[np.float32]:
         """`decode` without asking the owner: for a request that began before the owner was closed."""
-        checked = check_codes(codes, num_codebooks=self.num_codebooks)
+        checked = self._checked(codes)
         frames = checked.shape[1]
         samples = np.zeros(frames * self.samples_per_frame, dtype=np.float32)
         if frames == 0:
@@ -159,6 +189,10 @@ class Codec:
                 on_progress(end, frames)
         return samples
 
+    def _checked(self, codes: npt.ArrayLike) -> npt.NDArray[np.int32]:
+        limits = None if self.clamps_codes else self.codebook_sizes
+        return check_codes(codes, num_codebooks=self.num_codebooks, limits=limits)
+
 
 class CodecStream:
     """Codes in, samples out at once: no look-ahead, and the same samples however the codes are cut into pushes.
@@ -171,14 +205,15 @@ class CodecStream:
         self,
         core: _core.CodecStream,
         *,
-        num_codebooks: int,
         samples_per_frame: int,
+        checked: Callable[[npt.ArrayLike], npt.NDArray[np.int32]],
         check: Callable[[], None] | None = None,
     ) -> None:
-        """As `Codec.stream`, which is the way to make one. check: called before each push; raises where it may not."""
+        """As `Codec.stream`, which is the way to make one. checked: codes as the core takes them, or a ValueError.
+        check: called before each push; raises where it may not."""
         self._core: _core.CodecStream | None = core
-        self._num_codebooks = num_codebooks
         self._samples_per_frame = samples_per_frame
+        self._checked = checked
         self._check = check
         self._frames = 0
         self._failed = False
@@ -203,7 +238,7 @@ class CodecStream:
         core = self._open()
         if self._check is not None:
             self._check()
-        checked = check_codes(codes, num_codebooks=self._num_codebooks)
+        checked = self._checked(codes)
         if not self._turn.acquire(blocking=False):
             raise ValueError("[codec.stream] expected one thread at a time, got a second caller")
         try:
@@ -251,8 +286,13 @@ class CodecStream:
         return samples
 
 
-def check_codes(codes: npt.ArrayLike, *, num_codebooks: int) -> npt.NDArray[np.int32]:
-    """A code matrix as int32 [num_codebooks, T], or ValueError saying what is wrong with it."""
+def check_codes(
+    codes: npt.ArrayLike, *, num_codebooks: int, limits: Sequence[int] | None = None
+) -> npt.NDArray[np.int32]:
+    """A code matrix as int32 [num_codebooks, T], or ValueError saying what is wrong with it.
+
+    limits: what each codebook's codes must be below [num_codebooks]; None where the codec clamps them.
+    """
     array: npt.NDArray[Any] = np.asarray(codes)
     if array.ndim != 2 or array.shape[0] != num_codebooks:
         raise ValueError(f"[codes] expected shape [{num_codebooks}, T], got {list(array.shape)}")
@@ -263,7 +303,15 @@ def check_codes(codes: npt.ArrayLike, *, num_codebooks: int) -> npt.NDArray[np.i
         raise ValueError(
             f"[codes] expected codes >= 0, got {int(array[codebook, frame])} at codebook {codebook}, frame {frame}"
         )
-    # Codes past the codebook's end are clamped by the codec; here they only have to survive the narrowing.
+    if limits is not None and array.size:
+        above = array >= np.asarray(limits)[:, None]
+        if above.any():
+            codebook, frame = (int(i) for i in np.argwhere(above)[0])
+            raise ValueError(
+                f"[codes] expected codes below {limits[codebook]}, got {int(array[codebook, frame])} at codebook "
+                f"{codebook}, frame {frame}"
+            )
+    # Codes that the codec clamps only have to survive the narrowing here.
     narrowed: npt.NDArray[np.int32] = np.minimum(array.astype(np.uint64), np.uint64(2**31 - 1)).astype(np.int32)
     return narrowed
 

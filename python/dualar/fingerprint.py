@@ -24,7 +24,7 @@ from dualar import _core
 if TYPE_CHECKING:
     from dualar._core import ModelFile
 
-_CODEBOOK = re.compile(r"c\.quantizer\..*\.codebook\.weight")
+_CODEBOOK = re.compile(r"c\.quantizer\..*\.codebook\.weight|codec\.codebook\.\d+\.weight")
 _DEFAULT_ALIGNMENT = 32  # of GGUF, where the file names none
 _INFO_AFTER_NAME = 1 << 10  # bytes; more than the rest of one tensor's entry has
 

@@ -20,6 +20,17 @@ def decode(
     ],
     model: common.ModelOption,
     output: common.OutOption,
+    chunk_frames: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Decode chunks of so many frames by themselves, as Qwen3-TTS's published code does with 300: an "
+            "approximation. By default the whole is decoded exactly.",
+        ),
+    ] = None,
+    left_context: Annotated[
+        int | None, typer.Option(min=0, help="Frames that are decoded again before each chunk; by default 25.")
+    ] = None,
     subtype: common.SubtypeOption = "PCM_16",
     device: common.DeviceOption = "cpu",
     threads: common.ThreadsOption = None,
@@ -41,7 +52,9 @@ def decode(
         with common.SpeechProgress(
             quiet=quiet, frames_per_second=rate, expected_frames=frames, max_frames=max(frames, 1)
         ) as progress:
-            samples = codec.decode(matrix, on_progress=progress.on_decode)
+            samples = codec.decode(
+                matrix, chunk_frames=chunk_frames, left_context=left_context, on_progress=progress.on_decode
+            )
         if samples.shape[0] == 0:
             common.fail(f"{codes} holds no frames; nothing was written.", common.BAD_INPUT)
         write_wav(output, samples, codec.sample_rate, subtype=subtype)

@@ -15,6 +15,7 @@ from dualar.convert.checkpoint import open_checkpoint, read_json
 from dualar.convert.gguf_writer import Value
 from dualar.convert.model_file import ModelFile
 from dualar.convert.plan import Part, Planned, Storage, same, stacked, vector
+from dualar.convert.qwen3_codec import codec_part, speaker_part
 from dualar.convert.settings import Settings
 from dualar.convert.tokenizer_files import qwen_tokenizer_json
 
@@ -23,6 +24,7 @@ MODEL_TYPE = "qwen3_tts"
 _TOKENIZER_TYPE = "qwen3_tts_tokenizer_12hz"
 _CONTROL_IDS = 1024  # the talker's vocabulary ends in so many ids that are no codes
 _MAX_LAYERS = 1024
+_MAX_DIM = 1 << 20
 _CONTROL = {
     keys.CODEC_PAD_ID: "codec_pad_id",
     keys.CODEC_BOS_ID: "codec_bos_id",
@@ -56,12 +58,25 @@ class _Decoder:
 def model_file(folder: Path) -> ModelFile:
     """What the checkpoint in `folder` becomes. One ModelError for all that its config lacks."""
     config = Settings(read_json(folder / "config.json"), source=str(folder / "config.json"))
+    speaker_metadata, speaker_plan = _speaker(config)
     metadata, plan = describe(config)
-    metadata.update(_sampling(folder))
-    text_vocab = config.inside("talker_config").integer("text_vocab_size")
-    metadata[names.TOKENIZER] = qwen_tokenizer_json(folder, vocab_size=text_vocab)
-    checkpoint = open_checkpoint(folder)
-    return ModelFile(metadata, [Part(checkpoint, plan, lambda name: name.startswith("speaker_encoder."))])
+    talker = config.inside("talker_config")
+    codec_metadata, codec = codec_part(
+        folder,
+        codebooks=talker.integer("num_code_groups"),
+        codebook_size=talker.inside("code_predictor_config").integer("vocab_size"),
+    )
+    metadata |= {**_sampling(folder), **speaker_metadata, **codec_metadata}
+    metadata[names.TOKENIZER] = qwen_tokenizer_json(folder, vocab_size=talker.integer("text_vocab_size"))
+    return ModelFile(metadata, [Part(open_checkpoint(folder), plan + speaker_plan), codec])
+
+
+def _speaker(config: Settings) -> tuple[dict[str, Value], list[Planned]]:
+    """The speaker encoder, which the models that clone voices have; problems stay in `config`."""
+    if config.text("tts_model_type") != "base":
+        return {}, []
+    dim = config.inside("talker_config").integer("hidden_size", 1, _MAX_DIM)
+    return speaker_part(config.inside("speaker_encoder_config"), dim=dim)
 
 
 def describe(config: Settings) -> tuple[dict[str, Value], list[Planned]]:
@@ -141,8 +156,8 @@ def _decoder(config: Settings) -> _Decoder:
     if head_dim % 2 != 0:
         config.note("head_dim", "an even number", str(head_dim))
     return _Decoder(
-        dim=config.integer("hidden_size", 1, 1 << 20),
-        feed_forward=config.integer("intermediate_size", 1, 1 << 20),
+        dim=config.integer("hidden_size", 1, _MAX_DIM),
+        feed_forward=config.integer("intermediate_size", 1, _MAX_DIM),
         layers=config.integer("num_hidden_layers", 1, _MAX_LAYERS),
         heads=heads,
         kv_heads=kv_heads,

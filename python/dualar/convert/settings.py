@@ -90,7 +90,9 @@ class Settings:
 
     def note(self, key: str, expected: str, got: str) -> None:
         """One more problem."""
-        self._problems.append(f"[{self._path}{key}] expected {expected}, got {got}")
+        problem = f"[{self._path}{key}] expected {expected}, got {got}"
+        if problem not in self._problems:  # a value may be read more than once
+            self._problems.append(problem)
 
     def require(self) -> None:
         """ModelError where anything was noted."""

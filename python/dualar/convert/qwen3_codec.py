@@ -1,0 +1,399 @@
+"""What of a Qwen3-TTS checkpoint's speech tokenizer and speaker encoder goes into a model file.
+
+Owns the reading of their configs and the plan of their tensors. Leaves the rest of the checkpoint to `qwen3_tts.py`,
+checking and writing to `plan.py` and `model_file.py`.
+
+What can be computed once is: a codebook's row is embedding_sum / max(cluster_usage, 1e-5), and the snakes' alpha and
+beta are stored as they are used, exp of what the checkpoint has. Of the encoder's quantizers only those are kept that
+make codes; the projections back, which encoding does not need, are not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dualar.convert import names
+from dualar.convert import qwen3_codec_names as keys
+from dualar.convert.checkpoint import Float32, open_checkpoint, read_json
+from dualar.convert.gguf_writer import Value
+from dualar.convert.plan import Part, Planned, Source, Storage, same, stacked, vector
+from dualar.convert.settings import Settings
+
+FOLDER = "speech_tokenizer"
+SPEAKER_PREFIX = "speaker_encoder."
+
+_MAX_DIM = 1 << 20
+_MAX_RATE = 4096
+_MIN_USAGE = 1e-5
+_UNIT_KERNEL, _EDGE_KERNEL = 7, 7  # of the decoder's residual units, and of its first and last convolution
+# In the encoder's list of layers: the first convolution, then for each rate a residual unit, an activation and a
+# strided convolution; an activation; the last convolution.
+_LAYERS_PER_RATE = 3
+_NOT_NEEDED = re.compile(
+    r"decoder\.quantizer\.\w+\.input_proj\.weight"
+    r"|encoder\.quantizer\.\w+\.output_proj\.weight"
+    r"|encoder\.quantizer\.\w+\.layers\.\d+\.codebook\.initialized"
+)
+
+
+@dataclass(frozen=True)
+class _Transformer:
+    """Sizes of a stack of transformer blocks."""
+
+    dim: int
+    feed_forward: int
+    layers: int
+    heads: int
+    head_dim: int
+
+    @property
+    def width(self) -> int:
+        return self.heads * self.head_dim
+
+
+def codec_part(folder: Path, *, codebooks: int, codebook_size: int) -> tuple[dict[str, Value], Part]:
+    """The codec of the checkpoint in `folder`: keys and tensors. codebooks, codebook_size: those of the codes that the
+    talker and the code predictor make. One ModelError for all that its config lacks."""
+    path = folder / FOLDER / "config.json"
+    config = Settings(read_json(path), source=str(path))
+    metadata, plan, ignored = codec_plan(config, codebooks=codebooks, codebook_size=codebook_size)
+    config.require()
+    return metadata, Part(open_checkpoint(folder / FOLDER), plan, ignored)
+
+
+def codec_plan(
+    config: Settings, *, codebooks: int, codebook_size: int
+) -> tuple[dict[str, Value], list[Planned], Callable[[str], bool]]:
+    """`codec_part` without the checkpoint: keys, tensors, and which others may be there. Problems stay in `config`."""
+    config.text("model_type", ("qwen3_tts_tokenizer_12hz",))
+    frame = config.integer("decode_upsample_rate", 1, 1 << 16)
+    if config.integer("encode_downsample_rate") != frame:
+        config.note("encode_downsample_rate", str(frame), str(config.integer("encode_downsample_rate")))
+    rate = config.integer("output_sample_rate", 1000, 1_000_000)
+    if config.integer("input_sample_rate", 1000, 1_000_000) != rate:
+        config.note("input_sample_rate", str(rate), str(config.integer("input_sample_rate")))
+    metadata: dict[str, Value] = {keys.SAMPLE_RATE: rate}
+    decoder = config.inside("decoder_config")
+    for key, value in (("num_quantizers", codebooks), ("codebook_size", codebook_size)):
+        if decoder.integer(key, 1, _MAX_DIM) != value:
+            decoder.note(key, f"{value}, as the talker's codes need", str(decoder.integer(key, 1, _MAX_DIM)))
+    plan = _decoder(decoder, metadata, frame)
+    if config.integer("encoder_valid_num_quantizers") != codebooks:
+        config.note("encoder_valid_num_quantizers", str(codebooks), str(config.integer("encoder_valid_num_quantizers")))
+    encoder, unused = _encoder(config.inside("encoder_config"), metadata, frame, codebooks)
+
+    def ignored(name: str) -> bool:
+        return _NOT_NEEDED.fullmatch(name) is not None or name.startswith(unused)
+
+    return metadata, plan + encoder, ignored
+
+
+def _decoder(config: Settings, metadata: dict[str, Value], frame: int) -> list[Planned]:
+    config.only("attention_bias", False)
+    config.only("hidden_act", "silu")
+    config.only("num_semantic_quantizers", 1)
+    t = _transformer(config)
+    latent, dim = config.integer("latent_dim", 1, _MAX_DIM), config.integer("codebook_dim", 2, _MAX_DIM)
+    books, size = config.integer("num_quantizers", 2, 1024), config.integer("codebook_size", 1, _MAX_DIM)
+    channels = config.integer("decoder_dim", 1, _MAX_DIM)
+    ratios = config.integers("upsampling_ratios", 1, _MAX_RATE)
+    rates = config.integers("upsample_rates", 1, _MAX_RATE)
+    if np.prod([*ratios, *rates], dtype=object) != frame:
+        config.note("upsample_rates", f"{frame} samples a frame with upsampling_ratios", f"{rates} with {ratios}")
+    if channels % 2 ** len(rates) != 0:
+        config.note("decoder_dim", f"a multiple of 2^{len(rates)}", str(channels))
+    row = dim // 2  # the published code halves it
+    metadata |= {
+        keys.NUM_CODEBOOKS: books,
+        keys.CODEBOOK_SIZE: size,
+        keys.CODEBOOK_DIM: row,
+        keys.QUANTIZER_DIM: dim,
+        keys.LATENT_DIM: latent,
+        keys.DECODER_DIM: channels,
+        keys.UPSAMPLING_RATIOS: ratios,
+        keys.DECODER_RATES: rates,
+        keys.TRANSFORMER + names.WINDOW_SIZE: config.integer("sliding_window", 1, 1 << 14),
+        **_transformer_keys(keys.TRANSFORMER, t, config, "rms_norm_eps"),
+    }
+    of = "decoder.quantizer."
+    plan = [
+        _codebook(
+            f"{keys.CODEBOOK}{q}.weight",
+            f"{of}rvq_first.vq.layers.0._codebook." if q == 0 else f"{of}rvq_rest.vq.layers.{q - 1}._codebook.",
+            "embedding_sum",
+            (size, row),
+        )
+        for q in range(books)
+    ]
+    plan += [
+        _squeezed(keys.SEMANTIC_OUT_PROJ, f"{of}rvq_first.output_proj.weight", dim, row),
+        _squeezed(keys.ACOUSTIC_OUT_PROJ, f"{of}rvq_rest.output_proj.weight", dim, row),
+        *_conv(keys.PRE_CONV, "decoder.pre_conv.conv", (latent, dim, 3), latent),
+        *_linear(keys.TRANSFORMER_IN_PROJ, "decoder.pre_transformer.input_proj", t.dim, latent),
+        *_gated_blocks(keys.TRANSFORMER_BLOCKS, "decoder.pre_transformer.", t),
+        vector(keys.TRANSFORMER_BLOCKS + names.NORM, "decoder.pre_transformer.norm.weight", t.dim),
+        *_linear(keys.TRANSFORMER_OUT_PROJ, "decoder.pre_transformer.output_proj", latent, t.dim),
+    ]
+    for i, ratio in enumerate(ratios):
+        to, of = f"{keys.UPSAMPLE}{i}.", f"decoder.upsample.{i}."
+        plan += [
+            *_conv(f"{to}0.conv", f"{of}0.conv", (latent, latent, ratio), latent),
+            *_conv(f"{to}1.dwconv.conv", f"{of}1.dwconv.conv", (latent, 1, 7), latent),
+            *(vector(f"{to}1.{name}", f"{of}1.{name}", latent) for name in ("norm.weight", "norm.bias", "gamma")),
+            *_linear(f"{to}1.pwconv1", f"{of}1.pwconv1", 4 * latent, latent),
+            *_linear(f"{to}1.pwconv2", f"{of}1.pwconv2", latent, 4 * latent),
+        ]
+    of = "decoder.decoder."
+    plan += _conv(f"{keys.DECODER}0.conv", f"{of}0.conv", (channels, latent, _EDGE_KERNEL), channels)
+    for b, rate in enumerate(rates, 1):
+        half = channels // 2
+        to, of_block = f"{keys.DECODER}{b}.block.", f"{of}{b}.block."
+        plan += _snake(f"{to}0.", f"{of_block}0.", channels)
+        plan += _conv(f"{to}1.conv", f"{of_block}1.conv", (channels, half, 2 * rate), half)
+        for u in (2, 3, 4):
+            plan += [
+                *_snake(f"{to}{u}.{keys.UNIT_FIRST_SNAKE}", f"{of_block}{u}.act1.", half),
+                *_conv(f"{to}{u}.{keys.UNIT_FIRST}", f"{of_block}{u}.conv1.conv", (half, half, _UNIT_KERNEL), half),
+                *_snake(f"{to}{u}.{keys.UNIT_SECOND_SNAKE}", f"{of_block}{u}.act2.", half),
+                *_conv(f"{to}{u}.{keys.UNIT_SECOND}", f"{of_block}{u}.conv2.conv", (half, half, 1), half),
+            ]
+        channels = half
+    end = len(rates) + 1
+    plan += _snake(f"{keys.DECODER}{end}.", f"{of}{end}.", channels)
+    plan += _conv(f"{keys.DECODER}{end + 1}.conv", f"{of}{end + 1}.conv", (1, channels, _EDGE_KERNEL), 1)
+    return plan
+
+
+def _encoder(
+    config: Settings, metadata: dict[str, Value], frame: int, books: int
+) -> tuple[list[Planned], tuple[str, ...]]:
+    """Keys and tensors of the encoder, and what the names of the quantizers that are not used begin with."""
+    for key, value in {
+        "attention_bias": False,
+        "audio_channels": 1,
+        "compress": 2,
+        "hidden_act": "gelu",
+        "kernel_size": 7,
+        "last_kernel_size": 3,
+        "normalize": False,
+        "num_residual_layers": 1,
+        "num_semantic_quantizers": 1,
+        "pad_mode": "constant",
+        "residual_kernel_size": 3,
+        "use_causal_conv": True,
+        "use_conv_shortcut": False,
+    }.items():
+        config.only(key, value)
+    t = _transformer(config)
+    filters = config.integer("num_filters", 2, _MAX_DIM)
+    if filters % 2 != 0:
+        config.note("num_filters", "an even number", str(filters))
+    rates = config.integers("upsampling_ratios", 1, _MAX_RATE)[::-1]  # listed as the decoder's
+    dim, size = config.integer("codebook_dim", 1, _MAX_DIM), config.integer("codebook_size", 1, _MAX_DIM)
+    all_books = config.integer("num_quantizers", books, 1024)
+    if size != metadata[keys.CODEBOOK_SIZE]:
+        config.note("codebook_size", f"{metadata[keys.CODEBOOK_SIZE]}, as the decoder has", str(size))
+    product = int(np.prod(rates, dtype=object))
+    if frame % product != 0:
+        config.note("upsampling_ratios", f"a product that divides the {frame} samples of a frame", str(rates))
+    factor = max(frame // product, 1)
+    metadata |= {
+        keys.ENCODER_FILTERS: filters,
+        keys.ENCODER_RATES: rates,
+        keys.ENCODER_CODEBOOK_DIM: dim,
+        **_transformer_keys(keys.ENCODER_TRANSFORMER, t, config, "norm_eps"),
+    }
+    of = "encoder.encoder.layers."
+    plan = _conv(f"{keys.ENCODER}0.conv", f"{of}0.conv", (filters, 1, 7), filters)
+    channels = filters
+    for b, rate in enumerate(rates):
+        unit, down, half = _LAYERS_PER_RATE * b + 1, _LAYERS_PER_RATE * (b + 1), channels // 2
+        plan += [
+            *_conv(f"{keys.ENCODER}{unit}.block.1.conv", f"{of}{unit}.block.1.conv", (half, channels, 3), half),
+            *_conv(f"{keys.ENCODER}{unit}.block.3.conv", f"{of}{unit}.block.3.conv", (channels, half, 1), channels),
+            *_conv(f"{keys.ENCODER}{down}.conv", f"{of}{down}.conv", (2 * channels, channels, 2 * rate), 2 * channels),
+        ]
+        channels *= 2
+    last = _LAYERS_PER_RATE * len(rates) + 2
+    plan += _conv(f"{keys.ENCODER}{last}.conv", f"{of}{last}.conv", (t.dim, channels, 3), t.dim)
+    plan += _plain_blocks(keys.ENCODER_TRANSFORMER_BLOCKS, "encoder.encoder_transformer.", t)
+    plan.append(
+        same(f"{keys.DOWNSAMPLE}.weight", "encoder.downsample.conv.weight", (t.dim, t.dim, 2 * factor), Storage.CODEC)
+    )
+    of = "encoder.quantizer."
+    semantic, acoustic = (f"{of}{kind}_residual_vector_quantizer." for kind in ("semantic", "acoustic"))
+    plan += [
+        _squeezed(keys.SEMANTIC_IN_PROJ, f"{semantic}input_proj.weight", dim, t.dim),
+        _squeezed(keys.ACOUSTIC_IN_PROJ, f"{acoustic}input_proj.weight", dim, t.dim),
+    ]
+    for q in range(books):
+        prefix = f"{semantic}layers.0.codebook." if q == 0 else f"{acoustic}layers.{q - 1}.codebook."
+        plan.append(_codebook(f"{keys.ENCODER_CODEBOOK}{q}.weight", prefix, "embed_sum", (size, dim)))
+    return plan, tuple(f"{acoustic}layers.{i}." for i in range(books - 1, all_books - 1))
+
+
+def speaker_part(config: Settings, *, dim: int) -> tuple[dict[str, Value], list[Planned]]:
+    """The speaker encoder of a "base" checkpoint, whose tensors lie in the main file. dim: the talker's width, which
+    its vectors must have. Problems are left in `config`."""
+    channels = config.integers("enc_channels", 1, _MAX_DIM)
+    kernels = config.integers("enc_kernel_sizes", 1, 1023)
+    dilations = config.integers("enc_dilations", 1, 1023)
+    if len(channels) < 3 or len({len(channels), len(kernels), len(dilations)}) != 1:
+        config.note("enc_channels", "at least 3 values, as many as enc_kernel_sizes and enc_dilations", str(channels))
+        return {}, []
+    mel = config.integer("mel_dim", 1, 4096)
+    if config.integer("enc_dim", 1, _MAX_DIM) != dim:
+        config.note("enc_dim", f"{dim}, the talker's hidden_size", str(config.integer("enc_dim", 1, _MAX_DIM)))
+    attention = config.integer("enc_attention_channels", 1, _MAX_DIM)
+    squeeze = config.integer("enc_se_channels", 1, _MAX_DIM)
+    scale = config.integer("enc_res2net_scale", 2, 1024)
+    width, total = channels[0], channels[-1]
+    if any(c != width for c in channels[:-1]):  # each block adds its input to its output
+        config.note("enc_channels", f"{width} in all blocks", str(channels))
+    if width % scale != 0:
+        config.note("enc_res2net_scale", f"a divisor of the {width} channels", str(scale))
+    metadata: dict[str, Value] = {
+        keys.SPEAKER_SAMPLE_RATE: config.integer("sample_rate", 1000, 1_000_000),
+        keys.SPEAKER_MEL_DIM: mel,
+        keys.SPEAKER_DIM: dim,
+        keys.SPEAKER_CHANNELS: channels,
+        keys.SPEAKER_KERNEL_SIZES: kernels,
+        keys.SPEAKER_DILATIONS: dilations,
+        keys.SPEAKER_ATTENTION_CHANNELS: attention,
+        keys.SPEAKER_SCALE: scale,
+        keys.SPEAKER_SQUEEZE_CHANNELS: squeeze,
+    }
+
+    def conv(name: str, out: int, columns: int, kernel: int = 1) -> list[Planned]:
+        return _conv(name, SPEAKER_PREFIX + name.removeprefix(keys.SPEAKER), (out, columns, kernel), out)
+
+    group = width // scale
+    plan = conv(f"{keys.SPEAKER_BLOCK}0.{keys.SPEAKER_CONV}", width, mel, kernels[0])
+    for b in range(1, len(channels) - 1):
+        prefix = f"{keys.SPEAKER_BLOCK}{b}."
+        plan += conv(prefix + keys.SPEAKER_IN, width, width)
+        for i in range(scale - 1):
+            plan += conv(f"{prefix}{keys.SPEAKER_GROUP}{i}.{keys.SPEAKER_CONV}", group, group, kernels[b])
+        plan += conv(prefix + keys.SPEAKER_MIX, width, width)
+        plan += conv(prefix + keys.SPEAKER_SQUEEZE, squeeze, width)
+        plan += conv(prefix + keys.SPEAKER_EXCITE, width, squeeze)
+    plan += conv(keys.SPEAKER_AGGREGATION, total, width * (len(channels) - 2), kernels[-1])
+    plan += conv(keys.SPEAKER_ATTENTION, attention, 3 * total)
+    plan += conv(keys.SPEAKER_ATTENTION_OUT, total, attention)
+    plan += conv(keys.SPEAKER_OUT, dim, 2 * total)
+    return metadata, plan
+
+
+def _transformer(config: Settings) -> _Transformer:
+    heads = config.integer("num_attention_heads", 1, 1024)
+    if config.integer("num_key_value_heads", 1, 1024) != heads:
+        config.note("num_key_value_heads", str(heads), str(config.integer("num_key_value_heads", 1, 1024)))
+    head_dim = config.integer("head_dim", 2, 65536)
+    if head_dim % 2 != 0:
+        config.note("head_dim", "an even number", str(head_dim))
+    return _Transformer(
+        dim=config.integer("hidden_size", 1, _MAX_DIM),
+        feed_forward=config.integer("intermediate_size", 1, _MAX_DIM),
+        layers=config.integer("num_hidden_layers", 1, 1024),
+        heads=heads,
+        head_dim=head_dim,
+    )
+
+
+def _transformer_keys(prefix: str, t: _Transformer, config: Settings, eps: str) -> dict[str, Value]:
+    return {
+        prefix + names.DIM: t.dim,
+        prefix + names.TRANSFORMER_FEED_FORWARD: t.feed_forward,
+        prefix + names.LAYERS: t.layers,
+        prefix + names.HEADS: t.heads,
+        prefix + names.LOCAL_HEADS: t.heads,
+        prefix + names.HEAD_DIM: t.head_dim,
+        prefix + names.TRANSFORMER_ROPE_BASE: config.real("rope_theta", 1.0, 1e12),
+        prefix + names.TRANSFORMER_EPSILON: config.real(eps, 0.0, 1.0),
+    }
+
+
+def _attention(to: str, of: str, t: _Transformer) -> list[Planned]:
+    qkv = [(f"{of}self_attn.{part}_proj.weight", t.width) for part in ("q", "k", "v")]
+    return [
+        vector(to + names.ATTENTION_NORM, f"{of}input_layernorm.weight", t.dim),
+        stacked(f"{to}{names.WQKV}.weight", qkv, t.dim, Storage.CODEC),
+        same(f"{to}{names.WO}.weight", f"{of}self_attn.o_proj.weight", (t.dim, t.width), Storage.CODEC),
+        vector(to + names.ATTENTION_SCALE, f"{of}self_attn_layer_scale.scale", t.dim),
+        vector(to + names.FFN_NORM, f"{of}post_attention_layernorm.weight", t.dim),
+        vector(to + names.FFN_SCALE, f"{of}mlp_layer_scale.scale", t.dim),
+    ]
+
+
+def _gated_blocks(target: str, source: str, t: _Transformer) -> list[Planned]:
+    plan = []
+    for i in range(t.layers):
+        to, of = f"{target}{names.LAYER}{i}.", f"{source}layers.{i}."
+        plan += [
+            *_attention(to, of, t),
+            same(to + names.W1, f"{of}mlp.gate_proj.weight", (t.feed_forward, t.dim), Storage.CODEC),
+            same(to + names.W3, f"{of}mlp.up_proj.weight", (t.feed_forward, t.dim), Storage.CODEC),
+            same(to + names.W2, f"{of}mlp.down_proj.weight", (t.dim, t.feed_forward), Storage.CODEC),
+        ]
+    return plan
+
+
+def _plain_blocks(target: str, source: str, t: _Transformer) -> list[Planned]:
+    plan = []
+    for i in range(t.layers):
+        to, of = f"{target}{names.LAYER}{i}.", f"{source}layers.{i}."
+        plan += [
+            *_attention(to, of, t),
+            vector(to + names.ATTENTION_NORM_BIAS, f"{of}input_layernorm.bias", t.dim),
+            vector(to + names.FFN_NORM_BIAS, f"{of}post_attention_layernorm.bias", t.dim),
+            same(to + names.W1, f"{of}mlp.fc1.weight", (t.feed_forward, t.dim), Storage.CODEC),
+            same(to + names.W2, f"{of}mlp.fc2.weight", (t.dim, t.feed_forward), Storage.CODEC),
+        ]
+    return plan
+
+
+def _linear(target: str, source: str, rows: int, columns: int) -> list[Planned]:
+    return _conv(target, source, (rows, columns), rows)
+
+
+def _conv(target: str, source: str, shape: Sequence[int], out: int) -> list[Planned]:
+    """Weight and bias."""
+    return [
+        same(f"{target}.weight", f"{source}.weight", shape, Storage.CODEC),
+        vector(f"{target}.bias", f"{source}.bias", out),
+    ]
+
+
+def _squeezed(target: str, source: str, rows: int, columns: int) -> Planned:
+    """A 1x1 convolution as a matrix."""
+    shape = (rows, columns)
+    return Planned(target, (Source(source, (*shape, 1)),), shape, Storage.CODEC, lambda v: v[0].reshape(shape))
+
+
+def _snake(target: str, source: str, channels: int) -> list[Planned]:
+    return [
+        Planned(target + name, (Source(source + name, (channels,)),), (channels,), Storage.VECTOR, _exp)
+        for name in (keys.ALPHA, keys.BETA)
+    ]
+
+
+def _exp(values: list[Float32]) -> Float32:
+    with np.errstate(over="ignore"):  # an infinity is found where the tensor is written
+        found: Float32 = np.exp(values[0])
+    return found
+
+
+def _codebook(target: str, source: str, sums: str, shape: tuple[int, int]) -> Planned:
+    found = (Source(source + sums, shape), Source(f"{source}cluster_usage", shape[:1]))
+    # Rows that training hardly used are huge: always F32.
+    return Planned(target, found, shape, Storage.VECTOR, _divide)
+
+
+def _divide(values: list[Float32]) -> Float32:
+    rows: Float32 = values[0] / np.maximum(values[1], np.float32(_MIN_USAGE))[:, None]
+    return rows
