@@ -100,10 +100,17 @@ class Audio:
         write_wav(path, self.samples, self.sample_rate, subtype=subtype)
 
 
-def decoded(generation: Generation, codec: Codec, on_decode: Callable[[int, int], object] | None = None) -> Audio:
-    """The sound of a generation, with the decoding in its timings; on_decode as for `Engine.synthesize`."""
+def decoded(
+    generation: Generation,
+    codec: Codec,
+    on_decode: Callable[[int, int], object] | None = None,
+    *,
+    before: npt.NDArray[np.int32] | None = None,
+) -> Audio:
+    """The sound of a generation, with the decoding in its timings; on_decode as for `Engine.synthesize`. before: codes
+    that the codec is given first, and whose sound is dropped."""
     started = time.perf_counter()
-    samples = codec._decode(generation.codes, on_decode)
+    samples = codec._decode(generation.codes, on_decode, before=before)
     decode_ms = (time.perf_counter() - started) * 1e3
     timings = generation.timings
     seconds = samples.shape[0] / codec.sample_rate

@@ -131,10 +131,13 @@ class Codec:
             self._check()
         return self._stream(self._check)
 
-    def _stream(self, check: Callable[[], None] | None) -> CodecStream:
-        """`stream` with another owner to ask, or none."""
+    def _stream(self, check: Callable[[], None] | None, *, before: npt.NDArray[np.int32] | None = None) -> CodecStream:
+        """`stream` with another owner to ask, or none. before: codes that went before, as for `_decode`; they are
+        decoded with the first push."""
         core = self._core.stream(max_frames=_STREAM_FRAMES)
-        return CodecStream(core, samples_per_frame=self.samples_per_frame, checked=self._checked, check=check)
+        return CodecStream(
+            core, samples_per_frame=self.samples_per_frame, checked=self._checked, check=check, before=before
+        )
 
     def encode(
         self,
@@ -170,9 +173,14 @@ class Codec:
         return codes
 
     def _decode(
-        self, codes: npt.ArrayLike, on_progress: Callable[[int, int], object] | None
+        self,
+        codes: npt.ArrayLike,
+        on_progress: Callable[[int, int], object] | None,
+        *,
+        before: npt.NDArray[np.int32] | None = None,
     ) -> npt.NDArray[np.float32]:
-        """`decode` without asking the owner: for a request that began before the owner was closed."""
+        """`decode` without asking the owner: for a request that began before the owner was closed. before: codes
+        [num_codebooks, n] that went before, whose sound is left out."""
         checked = self._checked(codes)
         frames = checked.shape[1]
         samples = np.zeros(frames * self.samples_per_frame, dtype=np.float32)
@@ -180,6 +188,7 @@ class Codec:
             return samples
         block = min(_BLOCK_FRAMES, frames)
         stream = self._core.stream(max_frames=block)
+        _go_through(stream, before)
         for start in range(0, frames, block):
             end = min(start + block, frames)
             part = stream.push(np.ascontiguousarray(checked[:, start:end]))
@@ -208,13 +217,16 @@ class CodecStream:
         samples_per_frame: int,
         checked: Callable[[npt.ArrayLike], npt.NDArray[np.int32]],
         check: Callable[[], None] | None = None,
+        before: npt.NDArray[np.int32] | None = None,
     ) -> None:
         """As `Codec.stream`, which is the way to make one. checked: codes as the core takes them, or a ValueError.
-        check: called before each push; raises where it may not."""
+        check: called before each push; raises where it may not. before: codes that went before the first push."""
         self._core: _core.CodecStream | None = core
         self._samples_per_frame = samples_per_frame
         self._checked = checked
         self._check = check
+        self._before = before
+        self._begun = False
         self._frames = 0
         self._failed = False
         self._turn = threading.Lock()
@@ -250,7 +262,7 @@ class CodecStream:
         """Start again, as if new. ValueError after close()."""
         core = self._open()
         core.reset()
-        self._frames, self._failed = 0, False
+        self._frames, self._failed, self._begun = 0, False, False
 
     def close(self) -> None:
         """Give the state's memory back; a later push or reset is a ValueError. Again: harmless."""
@@ -276,6 +288,9 @@ class CodecStream:
         frames = codes.shape[1]
         samples = np.zeros(frames * self._samples_per_frame, dtype=np.float32)
         self._failed = True  # until all blocks are through: a part of a push in the state is of no use
+        if not self._begun:
+            _go_through(core, self._before)
+            self._begun = True
         for start in range(0, frames, core.max_frames):
             end = min(start + core.max_frames, frames)
             part = core.push(np.ascontiguousarray(codes[:, start:end]))
@@ -284,6 +299,13 @@ class CodecStream:
         self._failed = False
         self._frames += frames
         return samples
+
+
+def _go_through(core: _core.CodecStream, codes: npt.NDArray[np.int32] | None) -> None:
+    """Bring a new stream to where it is after these codes; their sound is dropped."""
+    if codes is not None:
+        for start in range(0, codes.shape[1], core.max_frames):
+            core.push(np.ascontiguousarray(codes[:, start : start + core.max_frames]))
 
 
 def check_codes(

@@ -22,10 +22,21 @@ from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig,
 from dualar.family import Model, Style, family_of
 from dualar.generate import Frame, FrameLoop, Generation, generate
 from dualar.narration import Narrates
-from dualar.parts import ForkGuard, load_parts, make_codec, no_codec, number, one_of, open_file, open_runtime
+from dualar.parts import (
+    ForkGuard,
+    load_parts,
+    make_codec,
+    no_codec,
+    no_speaker_encoder,
+    number,
+    one_of,
+    open_file,
+    open_runtime,
+)
 from dualar.prefix_cache import DEFAULT_PREFIX_CACHE_BYTES, PrefixCache
 from dualar.prompt import Turn
 from dualar.request import Prompt, PromptLike
+from dualar.speaker import SpeakerEncoder
 from dualar.stream import DEFAULT_MAX_AHEAD, SpeechStream
 from dualar.tokenizer import METADATA_KEY, Tokenizer
 from dualar.voices import AudioSource, Voice, clone_voice, find_voice, require_codec
@@ -111,9 +122,14 @@ class Engine(Narrates, Batches):
             )
         self._model: Model | None
         self._codec: Codec | None = None
-        self._model, codec, self._no_model = load_parts(file, self._family, self._runtime, self._tokenizer, im_end_id)
+        self._speaker: SpeakerEncoder | None = None
+        self._model, codec, speaker, self._no_model = load_parts(
+            file, self._family, self._runtime, self._tokenizer, im_end_id
+        )
         if codec is not None:
             self._codec = make_codec(file, codec, check=self._check)
+        if speaker is not None:
+            self._speaker = SpeakerEncoder(speaker, check=self._check)
 
     @property
     def path(self) -> str:
@@ -190,14 +206,22 @@ class Engine(Narrates, Batches):
         style = Style(language=language, speaker=speaker, instruct=instruct)
         return self._prompt(text, voice, style, self.model, self._codec, self.tokenizer)
 
-    def clone(self, audio_or_path: AudioSource, transcript: str, *, sample_rate: int | None = None) -> Voice:
+    def clone(
+        self, audio_or_path: AudioSource, transcript: str | None = None, *, sample_rate: int | None = None
+    ) -> Voice:
         """A recording and the text that is spoken in it, to a Voice for `voice=`; keep it with `Voice.save`.
 
         audio_or_path: a sound file as for `dualar.read_audio`, or float samples [n] or [n, channels] in [-1, 1] at
-        sample_rate, by default the codec's. Errors: as for `read_audio` and `Codec.encode`; ValueError for no samples,
-        a transcript without words, or a sample_rate beside a file, which has its own.
+        sample_rate, by default the codec's. transcript: may be left out where the model has a speaker encoder
+        (Qwen3-TTS's "base"); the voice is then the speaker's vector alone, less like the recording. Errors: as for
+        `read_audio` and `Codec.encode`; ValueError for no samples, or too few of them to tell a voice, a transcript
+        without words, none where it is needed, or a sample_rate beside a file, which has its own; ModelError for a
+        model that was not made to clone voices.
         """
-        return clone_voice(self.codec, audio_or_path, transcript, sample_rate=sample_rate)
+        codec, speaker = self.codec, self._speaker
+        if speaker is None and self._family.needs_speaker_encoder:
+            raise _core.ModelError(no_speaker_encoder(self._path))
+        return clone_voice(codec, audio_or_path, transcript, speaker_encoder=speaker, sample_rate=sample_rate)
 
     def generate(
         self,
@@ -269,9 +293,10 @@ class Engine(Narrates, Batches):
         # All parts at once: a close() by another thread, from here on, does not stop this request.
         model, codec, tokenizer = self.model, self.codec, self.tokenizer
         style = Style(language=language, speaker=speaker, instruct=instruct)
+        found = None if voice is None else find_voice(voice)
         generation = generate(
             model,
-            self._prompt(text, voice, style, model, codec, tokenizer),
+            self._prompt(text, found, style, model, codec, tokenizer),
             max_new_tokens=max_new_tokens,
             min_tokens_before_end=self._at_least(min_tokens_before_end),
             sampling=self.sampling if sampling is None else sampling,
@@ -283,7 +308,7 @@ class Engine(Narrates, Batches):
             kv_type=self._kv_type,
             prefix_cache=self._prefix_cache,
         )
-        return decoded(generation, codec, on_decode)
+        return decoded(generation, codec, on_decode, before=self._family.decoded_before(found))
 
     def stream(
         self,
@@ -320,9 +345,10 @@ class Engine(Narrates, Batches):
             sampling=self.sampling if sampling is None else sampling,
             stall_guard=stall_guard,
         )
+        found = None if voice is None else find_voice(voice)
         loop = FrameLoop(
             model,
-            self._prompt(text, voice, style, model, codec, tokenizer),
+            self._prompt(text, found, style, model, codec, tokenizer),
             config,
             seed=seed,
             text_tokens=len(tokenizer.encode_text(text)),
@@ -332,7 +358,7 @@ class Engine(Narrates, Batches):
         )
         return SpeechStream(
             loop,
-            codec._stream(None),
+            codec._stream(None, before=self._family.decoded_before(found)),
             sample_rate=codec.sample_rate,
             frames_per_chunk=frames_per_chunk,
             max_ahead=max_ahead,
@@ -344,7 +370,7 @@ class Engine(Narrates, Batches):
         """Give the weights back. Requests still running in other threads end first; a later use is a ValueError."""
         self._closed = True
         self._prefix_cache.limit = 0  # those that still run hold it
-        self._model = self._codec = self._runtime = self._tokenizer = None
+        self._model = self._codec = self._speaker = self._runtime = self._tokenizer = None
 
     def __enter__(self) -> Engine:
         self._check()

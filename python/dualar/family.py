@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dualar import _core
 from dualar.config import FishSampling, SamplingConfig
@@ -52,6 +53,7 @@ class Family(ABC):
     required_tokens: ClassVar[tuple[str, ...]]  # that its tokenizer must have
     takes_history: ClassVar[bool]  # earlier turns may stand in its prompt
     min_tokens_before_end: ClassVar[int]  # frames at least, where a request does not say
+    needs_speaker_encoder: ClassVar[bool] = False  # to clone a voice
 
     def __init__(self, file: _core.ModelFile) -> None:
         self.path = file.path
@@ -80,6 +82,10 @@ class Family(ABC):
         history: Sequence[Turn] = (),
     ) -> Prompt:
         """The prompt that makes the model speak `text`; ValueError for what the family or this model does not have."""
+
+    def decoded_before(self, voice: Voice | None) -> npt.NDArray[np.int32] | None:
+        """Codes that the codec is given before those of a request, and whose sound is dropped; None for none."""
+        return None
 
     @abstractmethod
     def blank_prompt(self, model: Model, positions: int) -> Prompt:

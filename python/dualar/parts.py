@@ -14,6 +14,7 @@ from dualar.codec import Codec
 from dualar.config import whole_number
 from dualar.family import Family, Model, family_of
 from dualar.fingerprint import codec_fingerprint
+from dualar.speaker import SpeakerEncoder
 from dualar.tokenizer import Tokenizer
 
 
@@ -53,9 +54,11 @@ def make_codec(file: _core.ModelFile, core: _core.Codec, *, check: Callable[[], 
 
 def load_parts(
     file: _core.ModelFile, family: Family, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
-) -> tuple[Model | None, _core.Codec | None, str]:
-    """The transformers, the codec, and why the former are None. One ModelError for all that is wrong with both."""
+) -> tuple[Model | None, _core.Codec | None, _core.SpeakerEncoder | None, str]:
+    """The transformers, the codec, the speaker encoder, and why the first are None. One ModelError for all that is
+    wrong with any of them."""
     problems: list[str] = []
+    speaker: _core.SpeakerEncoder | None = None
     model: Model | None = None
     codec: _core.Codec | None = None
     no_model = ""
@@ -78,6 +81,11 @@ def load_parts(
             codec = _core.Codec(file, runtime)
         except _core.ModelError as error:
             problems.append(str(error))
+    if _core.SpeakerEncoder.present(file):
+        try:
+            speaker = _core.SpeakerEncoder(file, runtime)
+        except _core.ModelError as error:
+            problems.append(str(error))
     if problems:
         raise _core.ModelError("\n".join(problems))
     if model is not None and codec is not None and model.num_codebooks != codec.num_codebooks:
@@ -86,7 +94,29 @@ def load_parts(
         )
     if model is not None:
         model.load()
-    return model, codec, no_model
+    return model, codec, speaker, no_model
+
+
+def load_cloner(
+    path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None
+) -> tuple[Codec, SpeakerEncoder | None]:
+    """What a file clones voices with: its codec, and a speaker encoder where its family needs one. ModelError for a
+    file that lacks either; else as `load_codec`."""
+    codec = load_codec(path, device=device, threads=threads)
+    file = open_file(path)
+    if not family_of(file).needs_speaker_encoder:
+        return codec, None
+    if not _core.SpeakerEncoder.present(file):
+        raise _core.ModelError(no_speaker_encoder(file.path))
+    core = _core.SpeakerEncoder(file, open_runtime(device=device, threads=threads))
+    return codec, SpeakerEncoder(core, check=ForkGuard(file.path))
+
+
+def no_speaker_encoder(path: str) -> str:
+    """What to say where a file that would need a speaker encoder has none."""
+    return (
+        f"[clone] expected a speaker encoder (speaker.*) in {path}, found none: this model was not made to clone voices"
+    )
 
 
 def no_codec(path: str, family: Family) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dualar import _core
 from dualar.config import HFSampling, SamplingConfig
@@ -44,6 +45,7 @@ class Qwen3Family(Family):
     required_tokens = QWEN3_REQUIRED
     takes_history = False
     min_tokens_before_end = 2  # as the published code has it
+    needs_speaker_encoder = True
 
     def __init__(self, file: _core.ModelFile) -> None:
         """ModelError for a file whose description is not as it should be."""
@@ -98,6 +100,10 @@ class Qwen3Family(Family):
             instruct=style.instruct,
         )
 
+    def decoded_before(self, voice: Voice | None) -> npt.NDArray[np.int32] | None:
+        # A recording in the prompt is gone on with, and so is its sound.
+        return None if voice is None or voice.speaker is None or voice.frames == 0 else voice.codes
+
     def blank_prompt(self, model: Model, positions: int) -> Prompt:
         columns = np.full((1 + model.num_codebooks, positions), -1, np.int32)
         columns[0] = columns[1] = 0
@@ -136,6 +142,8 @@ class Qwen3Family(Family):
             raise ValueError(
                 f"[voice] expected a voice with a speaker's vector, as cloning with {self.path} makes it, got {voice!r}"
             )
+        if voice.frames == 0:
+            return Qwen3Voice(voice.speaker)
         return Qwen3Voice(voice.speaker, voice.codes, voice.transcript)
 
 

@@ -32,11 +32,11 @@ class SpeakerEncoder:
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> SpeakerEncoder:
         """Load just the speaker encoder of a GGUF file; ModelError where it has none. Options as for `dualar.load`."""
-        from dualar.parts import ForkGuard, open_file, open_runtime
+        from dualar.parts import ForkGuard, no_speaker_encoder, open_file, open_runtime
 
         file = open_file(path)
         if not _core.SpeakerEncoder.present(file):
-            raise _core.ModelError(f"[load] expected a speaker encoder (speaker.*) in {file.path}, found none")
+            raise _core.ModelError(no_speaker_encoder(file.path))
         core = _core.SpeakerEncoder(file, open_runtime(device=device, threads=threads))
         return cls(core, check=ForkGuard(file.path))
 

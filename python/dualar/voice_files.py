@@ -66,6 +66,8 @@ def encode_voice(voice: Voice, format: VoiceFormat = "voice") -> bytes:
     codes = voice.codes.astype("<i4").tobytes()
     rows, frames = voice.codes.shape
     if format == "s2voice":
+        if frames == 0:
+            raise ValueError("[voice] expected a voice with a recording, as .s2voice files have, got a vector alone")
         text = voice.transcript.encode() + b"\0"
         head = (_S2_MAGIC, 1, rows, frames, voice.sample_rate, voice.codebook_size, len(text), len(codes))
         data = _S2_HEAD.pack(*head) + text + codes
@@ -140,7 +142,7 @@ def _decode_own(data: bytes, source: str) -> Voice:
     if missing:
         _fail(source, "a description with " + ", ".join(missing), "one without")
     shape = description["shape"]
-    if not (isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n >= 1 for n in shape)):
+    if not (isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n >= 0 for n in shape)):
         _fail(source, "a shape [codebooks, frames]", f"{_shown(shape)}")
     return _voice(
         source,

@@ -20,6 +20,7 @@ from dualar.prompt import Reference, require_codes, require_words
 
 if TYPE_CHECKING:
     from dualar.codec import Codec
+    from dualar.speaker import SpeakerEncoder
 
 VoiceFormat = Literal["voice", "s2voice"]
 AudioSource = str | os.PathLike[str] | bytes | BinaryIO | npt.NDArray[np.floating[Any]]
@@ -35,8 +36,8 @@ class Voice:
     codes: int32 [num_codebooks, T >= 1], read-only, each in [0, codebook_size). transcript: what is said in them.
     sample_rate (Hz), codebook_size (entries of the largest codebook) and samples_per_frame: of the codec that made the
     codes. fingerprint: which codec that was, as `Codec.fingerprint`. name: what it is called in the store. speaker:
-    float32 [D], read-only, what a Qwen3-TTS model's speaker encoder heard. The last four are None where nobody knows
-    them, as in a `.s2voice` file.
+    float32 [D], read-only, what a Qwen3-TTS model's speaker encoder heard; with it there may be no frames and no
+    transcript ("") at all. The last four are None where nobody knows them, as in a `.s2voice` file.
 
     Errors: ValueError for codes of another shape, type or range, a transcript without words, with a NUL or with a lone
     surrogate, a speaker's vector that is none, or a number out of range.
@@ -60,9 +61,12 @@ class Voice:
         rows = array.shape[0] if array.ndim == 2 else 1
         if not 1 <= rows <= MAX_CODEBOOKS:
             raise ValueError(f"[voice] expected 1 to {MAX_CODEBOOKS} codebooks, got {rows}")
-        codes = require_codes("voice codes", array, num_codebooks=rows, codebook_size=size).astype(np.int32)
+        if self.speaker is not None and array.ndim == 2 and array.shape[1] == 0 and self.transcript == "":
+            codes = np.zeros((rows, 0), np.int32)  # the speaker's vector is all there is
+        else:
+            codes = require_codes("voice codes", array, num_codebooks=rows, codebook_size=size).astype(np.int32)
+            require_words("voice transcript", self.transcript)
         codes.flags.writeable = False
-        require_words("voice transcript", self.transcript)
         if "\0" in self.transcript:
             raise ValueError(f"[voice] expected a transcript without NUL, got one at {self.transcript.index(chr(0))}")
         try:
@@ -153,14 +157,19 @@ class Voice:
 def clone_voice(
     codec: Codec,
     audio: AudioSource,
-    transcript: str,
+    transcript: str | None,
     *,
+    speaker_encoder: SpeakerEncoder | None = None,
     sample_rate: int | None = None,
     name: str | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> Voice:
-    """A recording and its transcript to a Voice. `Engine.clone` with a codec; on_progress as for `Codec.encode`."""
-    require_words("clone transcript", transcript)
+    """A recording and its transcript to a Voice. `Engine.clone` with a codec and, for models that have one, a speaker
+    encoder; on_progress as for `Codec.encode`."""
+    if transcript is not None:
+        require_words("clone transcript", transcript)
+    elif speaker_encoder is None:
+        raise ValueError("[clone] expected a transcript: this model needs to know what is said, got none")
     samples: Any
     if isinstance(audio, str | os.PathLike | bytes | bytearray | memoryview) or hasattr(audio, "read"):
         if sample_rate is not None:
@@ -168,12 +177,20 @@ def clone_voice(
         samples, sample_rate = read_audio(audio)  # type: ignore[arg-type]
     else:
         samples = audio
-    codes = codec.encode(samples, sample_rate=sample_rate, on_progress=on_progress)
-    if codes.shape[1] == 0:
-        raise ValueError("[clone] expected a recording, got no samples")
+    speaker = None
+    if speaker_encoder is not None:
+        rate = codec.sample_rate if sample_rate is None else sample_rate
+        speaker = speaker_encoder.embed(samples, sample_rate=rate)
+    if transcript is None:
+        codes = np.zeros((codec.num_codebooks, 0), np.int32)
+    else:
+        codes = codec.encode(samples, sample_rate=sample_rate, on_progress=on_progress)
+        if codes.shape[1] == 0:
+            raise ValueError("[clone] expected a recording, got no samples")
     return Voice(
         codes=codes,
-        transcript=transcript,
+        transcript=transcript or "",
+        speaker=speaker,
         sample_rate=codec.sample_rate,
         codebook_size=max(codec.codebook_sizes),
         samples_per_frame=codec.samples_per_frame,

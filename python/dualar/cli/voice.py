@@ -44,6 +44,13 @@ def add(
             "--transcript-file", metavar="FILE", help="Read the transcript from this UTF-8 file.", show_default="none"
         ),
     ] = None,
+    no_transcript: Annotated[
+        bool,
+        typer.Option(
+            "--no-transcript",
+            help="Keep what a Qwen3-TTS model hears of the speaker, not the recording: where no transcript is at hand.",
+        ),
+    ] = False,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -73,9 +80,13 @@ def add(
             force = True
         store.check_new(name, force=force)
         if _is_voice(source):
+            if no_transcript:
+                raise typer.BadParameter(f"--no-transcript is for recordings: {source} is a voice file.")
             voice = _imported(context, source, transcript, transcript_file, model, device=device, threads=threads)
         else:
-            words = _read_transcript(transcript, transcript_file)
+            if no_transcript and (transcript is not None or transcript_file is not None):
+                raise typer.BadParameter("--no-transcript and a transcript exclude each other.")
+            words = None if no_transcript else _read_transcript(transcript, transcript_file)
             if model is None:
                 raise typer.BadParameter(f"A model is needed to encode {source}: give --model, or set DUALAR_MODEL.")
             common.check_model_path(model)
@@ -127,6 +138,7 @@ def show(
             ("Length", _length(found)),
             ("Codec", f"{found.num_codebooks} codebooks of up to {found.codebook_size}, {found.sample_rate} Hz"),
             ("Fingerprint", found.fingerprint or "none"),
+            ("Speaker", "none" if found.speaker is None else f"a vector of {found.speaker.size} numbers"),
             ("Transcript", _printable(found.transcript)),
         ):
             typer.echo(f"{title:<13}{value}")
@@ -190,19 +202,21 @@ def _imported(
     return voice
 
 
-def _cloned(source: Path, words: str, model: Path, *, quiet: bool, **options: Any) -> Voice:
+def _cloned(source: Path, words: str | None, model: Path, *, quiet: bool, **options: Any) -> Voice:
     from dualar.audio_io import read_audio
-    from dualar.codec import Codec
+    from dualar.parts import load_cloner
     from dualar.voices import clone_voice
 
     samples, rate = read_audio(source)
-    codec = Codec.load(model, **options)
+    codec, speaker = load_cloner(model, **options)
     frames_per_second = codec.sample_rate / codec.samples_per_frame
     frames = max(1, round(samples.shape[0] / rate * frames_per_second))
     with common.SpeechProgress(
         quiet=quiet, frames_per_second=frames_per_second, expected_frames=frames, max_frames=frames
     ) as progress:
-        return clone_voice(codec, samples, words, sample_rate=rate, on_progress=progress.on_encode)
+        return clone_voice(
+            codec, samples, words, speaker_encoder=speaker, sample_rate=rate, on_progress=progress.on_encode
+        )
 
 
 def _read_transcript(text: str | None, file: Path | None) -> str:
@@ -229,5 +243,7 @@ def _printable(text: str) -> str:
 
 
 def _length(voice: Voice) -> str:
+    if voice.frames == 0:
+        return "a speaker's vector"
     seconds = "" if voice.duration is None else f"{voice.duration:.2f} s, "
     return f"{seconds}{voice.frames} frames"
