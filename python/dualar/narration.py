@@ -271,11 +271,11 @@ class Narrates:
 
         Errors: as for `synthesize`; BackendError ends the whole, a job keeps what was finished.
         """
-        narrator, codec = self._narrator(
+        narrator, codec, before = self._narrator(
             text, voice, Style(language=language, speaker=speaker, instruct=instruct), seed, config, sampling,
             max_new_tokens, min_tokens_before_end, stall_guard, job, on_frame, on_piece,
         )  # fmt: skip
-        speech = Speech(narrator, codec._stream(None), DEFAULT_CADENCE, codec.sample_rate, 0)
+        speech = Speech(narrator, codec._stream(None, before=before), DEFAULT_CADENCE, codec.sample_rate, 0)
         samples = [chunk.samples for chunk in speech.chunks()]
         joined = np.concatenate(samples) if samples else np.zeros(0, np.float32)
         return Narration(samples=joined, **speech.result())
@@ -314,13 +314,13 @@ class Narrates:
         def watched(frame: Frame) -> object:
             return False if not handover.wanted() else None if on_frame is None else on_frame(frame)
 
-        narrator, codec = self._narrator(
+        narrator, codec, before = self._narrator(
             text, voice, Style(language=language, speaker=speaker, instruct=instruct), seed, config, sampling,
             max_new_tokens, min_tokens_before_end, stall_guard, job, watched, on_piece,
         )  # fmt: skip
         speech = Speech(
             narrator,
-            codec._stream(None),
+            codec._stream(None, before=before),
             sizes,
             codec.sample_rate,
             whole_number("first_sample", first_sample, 0, 2**62),
@@ -341,7 +341,8 @@ class Narrates:
         job_path: str | os.PathLike[str] | None,
         on_frame: Callable[[Frame], object] | None,
         on_piece: Callable[[NarrationProgress], object] | None,
-    ) -> tuple[Narrator, Codec]:
+    ) -> tuple[Narrator, Codec, Int32 | None]:
+        """Who makes the pieces, what decodes them, and the codes that each piece's sound goes on from."""
         model, codec, tokenizer = self.model, self.codec, self.tokenizer
         config = config or NarrationConfig()
         generation = GenerationConfig(
@@ -377,7 +378,7 @@ class Narrates:
             on_frame=on_frame,
             on_piece=on_piece,
         )
-        return narrator, codec
+        return narrator, codec, self._family.decoded_before(found)
 
 
 def _work(speech: Speech, narrator: Narrator, handover: Handover[NarrationResult]) -> None:
