@@ -211,7 +211,7 @@ def _types(file: ModelFile) -> list[tuple[str, str]]:
 
 
 def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> None:
-    from dualar import ModelError
+    from dualar import DualAR, ModelError
 
     problems: list[str] = []
 
@@ -235,7 +235,7 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
             "Memory",
             f"{common.amount(file.nbytes)} weights, {common.amount(model.kv_bytes(positions))} cache for {what}",
         )
-        if rate and model.context_length > 1:
+        if rate and model.context_length > 1 and isinstance(model, DualAR):  # others have no prefix to keep
             second = rate * (model.kv_bytes(2) - model.kv_bytes(1))
             limit = engine.prefix_cache.limit
             _line(
