@@ -20,7 +20,7 @@ from dualar.convert.gguf_writer import Tensor, Value, write_gguf
 from dualar.convert.plan import Part, Planned, require
 from dualar.convert.quantize import check_type, nbytes, to_bytes, type_of
 
-FAMILIES = {"qwen3_tts": "qwen3_tts"}
+FAMILIES = {"qwen3_tts": "qwen3_tts", "fish_qwen3_omni": "s2", "dual_ar": "s2"}
 """config.json's model_type -> the module here that has `model_file(folder)`."""
 
 

@@ -26,6 +26,10 @@ class Settings:
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
+    def is_null(self, key: str) -> bool:
+        """Whether the key is absent, or null."""
+        return self._values.get(key) is None
+
     def names(self) -> list[str]:
         """The names that are there, as the file has them."""
         return list(self._values)

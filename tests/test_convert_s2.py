@@ -1,0 +1,211 @@
+"""S2 checkpoints to model files: the tensors of a toy model, put into the published layouts, must come back."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dualar
+import gguf
+import numpy as np
+import pytest
+from dualar.convert.model_file import convert
+from fixtures.make_toy_model import write_toy_model
+
+Arrays = dict[str, np.ndarray]
+
+
+def read_gguf(path: Path) -> tuple[dict[str, Any], Arrays]:
+    """The keys and the tensors, F32."""
+    reader = gguf.GGUFReader(str(path))
+    keys = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+    return keys, {tensor.name: np.array(tensor.data, np.float32) for tensor in reader.tensors}
+
+
+def write_safetensors(path: Path, tensors: Arrays) -> None:
+    header, offset = {}, 0
+    for name, array in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
+        offset += array.nbytes
+    text = json.dumps(header).encode()
+    data = b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in tensors.values())
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def omni_name(name: str) -> str:
+    if name.startswith("codebook_embeddings."):
+        return f"audio_decoder.{name}"
+    return f"audio_decoder.{name[5:]}" if name.startswith("fast_") else f"text_model.model.{name}"
+
+
+def omni_config(k: dict[str, Any]) -> dict[str, Any]:
+    slow, fish = "fish-speech.", "fish_speech."
+    return {
+        "model_type": "fish_qwen3_omni",
+        "semantic_start_token_id": k[fish + "semantic_begin_id"],
+        "semantic_end_token_id": k[fish + "semantic_end_id"],
+        "text_config": {
+            "vocab_size": k[slow + "vocab_size"],
+            "n_layer": k[slow + "block_count"],
+            "n_head": k[slow + "attention.head_count"],
+            "n_local_heads": k[slow + "attention.head_count_kv"],
+            "head_dim": k[slow + "attention.key_length"],
+            "dim": k[slow + "embedding_length"],
+            "intermediate_size": k[slow + "feed_forward_length"],
+            "rope_base": k[slow + "rope.freq_base"],
+            "norm_eps": k[slow + "attention.layer_norm_rms_epsilon"],
+            "max_seq_len": k[slow + "context_length"],
+            "tie_word_embeddings": k[fish + "tie_word_embeddings"],
+            "attention_qk_norm": k[fish + "attention_qk_norm"],
+            "attention_qkv_bias": k[fish + "attention_qkv_bias"],
+            "attention_o_bias": k[fish + "attention_o_bias"],
+        },
+        "audio_decoder_config": {
+            "vocab_size": k[fish + "codebook_size"],
+            "num_codebooks": k[fish + "num_codebooks"],
+            "n_layer": k[fish + "fast_block_count"],
+            "n_head": k[fish + "fast_head_count"],
+            "n_local_heads": k[fish + "fast_head_count_kv"],
+            "head_dim": k[fish + "fast_head_dim"],
+            "dim": k[fish + "fast_embedding_length"],
+            "intermediate_size": k[fish + "fast_feed_forward_length"],
+            "attention_qk_norm": k[fish + "fast_attention_qk_norm"],
+            "attention_qkv_bias": k[fish + "fast_attention_qkv_bias"],
+            "attention_o_bias": k[fish + "fast_attention_o_bias"],
+        },
+    }
+
+
+def dual_ar_config(k: dict[str, Any]) -> dict[str, Any]:
+    """Flat; what the Fast-AR shares with the Slow-AR is absent or null."""
+    omni = omni_config(k)
+    text, audio = omni["text_config"], omni["audio_decoder_config"]
+    config = {
+        "model_type": "dual_ar",
+        **text,
+        "codebook_size": audio["vocab_size"],
+        "num_codebooks": audio["num_codebooks"],
+        "n_fast_layer": audio["n_layer"],
+        "scale_codebook_embeddings": k["fish_speech.scale_codebook_embeddings"],
+        "norm_fastlayer_input": k["fish_speech.norm_fastlayer_input"],
+    }
+    for key, value in audio.items():
+        if key in text and key not in ("vocab_size", "n_layer"):
+            config[f"fast_{key}"] = None if value == text[key] else value
+    return config
+
+
+def weight_normed(tensors: Arrays, names: tuple[str, str]) -> Arrays:
+    """Convolutions as gain and direction, the direction of another length."""
+    out: Arrays = {}
+    for name, array in tensors.items():
+        if array.ndim == 3 and name.endswith(".weight"):
+            stem = name.removesuffix("weight")
+            out[stem + names[0]] = np.sqrt(np.square(array).sum(axis=(1, 2), keepdims=True))
+            out[stem + names[1]] = array * 1.7
+        else:
+            out[name] = array
+    return out
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("toy-s2") / "toy.gguf"
+    write_toy_model(path, seed=3)
+    return path
+
+
+@pytest.fixture
+def publish(toy: Path, tmp_path: Path) -> Callable[..., Path]:
+    """`publish("dual_ar")` -> a checkpoint's folder with the toy model's tensors."""
+
+    def write(kind: str, norm: tuple[str, str] = ("weight_g", "weight_v")) -> Path:
+        keys, tensors = read_gguf(toy)
+        folder = tmp_path / "checkpoint"
+        folder.mkdir()
+        config = omni_config(keys) if kind == "fish_qwen3_omni" else dual_ar_config(keys)
+        codec = "fish_speech.codec."
+        config["codec_config"] = {
+            "sample_rate": keys[codec + "sample_rate"],
+            "head_dim": keys[codec + "rvq_transformer.head_dim"],
+            "encoder_head_dim": keys[codec + "transformer.head_dim"],
+            "window_size": keys[codec + "rvq_transformer.window_size"],
+            "rope_base": keys[codec + "rvq_transformer.rope_freq_base"],
+            "norm_eps": keys[codec + "rvq_transformer.layer_norm_rms_eps"],
+        }
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "tokenizer.json").write_text(keys["tokenizer.huggingface.json"])
+        rename = omni_name if kind == "fish_qwen3_omni" else str
+        model = {rename(name): array for name, array in tensors.items() if not name.startswith("c.")}
+        write_safetensors(folder / "model.safetensors", model)
+        sound = {name.removeprefix("c."): array for name, array in tensors.items() if name.startswith("c.")}
+        write_safetensors(folder / "codec.safetensors", weight_normed(sound, norm))
+        return folder
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("kind", "norm"),
+    [
+        ("fish_qwen3_omni", ("weight_g", "weight_v")),
+        ("dual_ar", ("parametrizations.weight.original0", "parametrizations.weight.original1")),
+    ],
+)
+def test_comes_back(toy: Path, publish: Callable[..., Path], tmp_path: Path, kind: str, norm: tuple[str, str]) -> None:
+    output = tmp_path / "model.gguf"
+    convert(publish(kind, norm), output, weight_type="f32")
+    keys, tensors = read_gguf(toy)
+    found_keys, found = read_gguf(output)
+    assert set(found) == set(tensors)
+    for name, array in tensors.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-6, atol=1e-8, err_msg=name)
+    for key, value in found_keys.items():
+        if key.startswith(("fish-speech.", "fish_speech.", "tokenizer.")):
+            assert keys[key] == pytest.approx(value) if isinstance(value, float) else keys[key] == value, key
+    with dualar.load(toy, threads=1) as first, dualar.load(output, threads=1) as second:
+        a, b = (e.synthesize("seven", max_new_tokens=4, seed=1) for e in (first, second))
+    np.testing.assert_array_equal(a.codes, b.codes)
+
+
+def test_all_that_is_wrong_is_told_at_once(publish: Callable[..., Path], tmp_path: Path) -> None:
+    folder = publish("dual_ar")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"n_head": 3, "n_local_heads": 2, "dim": "64", "rope_base": 0}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(dualar.ModelError) as error:
+        convert(folder, tmp_path / "model.gguf")
+    for key in ("n_local_heads", "dim", "rope_base"):
+        assert f"[{key}]" in str(error.value)
+    assert not (tmp_path / "model.gguf").exists()
+
+
+def test_missing_and_misshapen_tensors(publish: Callable[..., Path], tmp_path: Path) -> None:
+    folder = publish("dual_ar")
+    content = (folder / "codec.safetensors").read_bytes()
+    assert content.count(b"encoder.block.0.conv.bias") == 1
+    changed = content.replace(b"encoder.block.0.conv.bias", b"encoder.block.0.conv.bais")
+    (folder / "codec.safetensors").write_bytes(changed)
+    with pytest.raises(dualar.ModelError, match=r"(?s)encoder\.block\.0\.conv\.bias.*encoder\.block\.0\.conv\.bais"):
+        convert(folder, tmp_path / "model.gguf")
+
+
+def test_semantic_ids_must_be_the_tokenizers(publish: Callable[..., Path], tmp_path: Path) -> None:
+    folder = publish("fish_qwen3_omni")
+    config = json.loads((folder / "config.json").read_text())
+    config["semantic_start_token_id"] += 1
+    config["semantic_end_token_id"] += 1
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(dualar.ModelError, match="semantic"):
+        convert(folder, tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors", "codec.safetensors"])
+def test_a_missing_file_is_named(publish: Callable[..., Path], tmp_path: Path, name: str) -> None:
+    folder = publish("dual_ar")
+    (folder / name).unlink()
+    with pytest.raises(dualar.ModelError, match=name.split(".")[0]):
+        convert(folder, tmp_path / "model.gguf")

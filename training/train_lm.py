@@ -1,0 +1,152 @@
+"""Train the dual-AR on the codes of `train_codec.py`: text -> codes, with teacher forcing.
+
+    python training/train_lm.py --data DIR --out RUN --minutes 60
+
+Reads RUN/codes.pt, writes RUN/lm.pt and goes on from it. Prompts are the engine's own (`dualar.prompt`), and so is the
+tokenizer's reader. Matrices are trained with Muon, the rest with AdamW.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from pathlib import Path
+
+import torch
+from data import Corpus
+from domain import written_forms
+from dual_ar import DualAR, DualARConfig
+from muon import Muon
+from progress import Run
+from text import build_tokenizer, same_word
+from torch import Tensor
+from torch.nn import functional as F
+
+from dualar import Tokenizer
+from dualar.prompt import build_prompt
+
+COLUMNS = 1600  # in a batch, about
+FAST_SHARE = 0.4  # of the frames in a batch that the Fast-AR is trained on: it learns faster than the Slow-AR
+NOISE = 0.04  # of the codes that go in are random ones, so that a bad draw later is nothing new
+
+
+class Examples:
+    """Batches of prompts with their codes, of like lengths, in an order fixed by the seed."""
+
+    def __init__(self, texts: list[str], codes: list[Tensor], config: DualARConfig, tokenizer_json: str) -> None:
+        self.texts, self.codes, self.config = texts, [c.long() for c in codes], config
+        self.tokenizer = Tokenizer(tokenizer_json)
+        self.table = torch.tensor(same_word(tokenizer_json))
+        self.epoch = 0
+        self.queue: list[list[int]] = []
+
+    def prompt(self, text: str) -> Tensor:
+        c = self.config
+        columns = torch.from_numpy(build_prompt(
+            text, tokenizer=self.tokenizer, num_codebooks=c.num_codebooks, codebook_size=c.codebook_size,
+            semantic_begin_id=c.semantic_begin_id,
+        )).long()  # fmt: skip
+        columns[0] = self.table[columns[0]]
+        return columns
+
+    def _refill(self) -> None:
+        self.rng = random.Random(self.epoch)
+        self.torch_rng = torch.Generator().manual_seed(self.epoch)
+        self.epoch += 1
+        order = sorted(range(len(self.texts)), key=lambda i: self.codes[i].shape[1] + self.rng.uniform(0, 12))
+        batch: list[int] = []
+        for i in order:
+            if batch and (len(batch) + 1) * (self.codes[i].shape[1] + 32) > COLUMNS:
+                self.queue.append(batch)
+                batch = []
+            batch.append(i)
+        self.queue.append(batch)
+        self.rng.shuffle(self.queue)
+
+    def draw(self) -> tuple[Tensor, Tensor, Tensor]:
+        """columns [B, 1 + N, T]; which [B, T] position's hidden makes a frame or the end; what it makes [B, N, T].
+
+        Row 0 of the last is the semantic code, or codebook_size for the end.
+        """
+        if not self.queue:
+            self._refill()
+        c = self.config
+        made = []
+        for i in self.queue.pop():
+            prompt, codes = self.prompt(written_forms(self.texts[i], self.rng)), self.codes[i]
+            noise = torch.rand(codes.shape, generator=self.torch_rng) < NOISE
+            other = torch.randint(0, c.codebook_size, codes.shape, generator=self.torch_rng)
+            seen = torch.where(noise, other, codes)
+            columns = torch.cat([prompt, torch.cat([seen[:1] + c.semantic_begin_id, seen])], 1)
+            made.append((columns, codes, prompt.shape[1] - 1))
+        length = max(columns.shape[1] for columns, _, _ in made)
+        batch = torch.zeros(len(made), 1 + c.num_codebooks, length, dtype=torch.long)
+        active = torch.zeros(len(made), length, dtype=torch.bool)
+        target = torch.zeros(len(made), c.num_codebooks, length, dtype=torch.long)
+        for row, (columns, codes, first) in enumerate(made):
+            batch[row, :, : columns.shape[1]] = columns
+            active[row, first : columns.shape[1]] = True
+            target[row, :, first : columns.shape[1] - 1] = codes
+            target[row, 0, columns.shape[1] - 1] = c.codebook_size
+        return batch, active, target
+
+
+def losses(model: DualAR, batch: Tensor, active: Tensor, target: Tensor, im_end: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean cross-entropies in nepers: of the main token, of a residual code; and the main token's accuracy."""
+    c = model.config
+    hidden = model.hidden(batch)[active]
+    wanted = target.transpose(1, 2)[active]
+    rows = torch.cat([model.embeddings.weight[c.semantic_begin_id : c.semantic_begin_id + c.codebook_size],
+                      model.embeddings.weight[im_end : im_end + 1]])  # fmt: skip
+    logits = hidden @ rows.T
+    main = F.cross_entropy(logits, wanted[:, 0])
+    frame = (wanted[:, 0] < c.codebook_size) & (torch.rand(len(wanted)) < FAST_SHARE)
+    fast = model.fast_logits(hidden[frame], wanted[frame])
+    residual = F.cross_entropy(fast.flatten(0, 1), wanted[frame][:, 1:].flatten())
+    return main, residual, (logits.argmax(1) == wanted[:, 0]).float().mean()
+
+
+def optimizers(model: DualAR, rate: float) -> list[torch.optim.Optimizer]:
+    tables = {id(p) for n, p in model.named_parameters() if "embeddings" in n or n == "fast_output.weight"}
+    matrices = [p for p in model.parameters() if p.ndim == 2 and id(p) not in tables]
+    rest = [p for p in model.parameters() if p.ndim != 2 or id(p) in tables]
+    return [
+        Muon(matrices, lr=rate, weight_decay=0.01),
+        torch.optim.AdamW(rest, lr=rate / 5, betas=(0.9, 0.98), weight_decay=0.01),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--rate", type=float, default=0.02)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    corpus = Corpus(options.data)
+    codes = torch.load(options.out / "codes.pt", weights_only=True)
+    num_codebooks, codebook_size = codes[0].shape[0], 512
+    tokenizer_json = build_tokenizer(codebook_size)
+    (options.out / "tokenizer.json").write_text(tokenizer_json)
+    tokenizer = Tokenizer(tokenizer_json)
+    config = DualARConfig(vocab_size=-(-tokenizer.vocab_size // 32) * 32, semantic_begin_id=tokenizer.semantic_begin_id,
+                          codebook_size=codebook_size, num_codebooks=num_codebooks)  # fmt: skip
+    (options.out / "lm.json").write_text(json.dumps(config.as_dict()))
+    model = DualAR(config)
+    examples = Examples(corpus.texts[: len(codes)], codes, config, tokenizer_json)
+    print(f"{sum(p.numel() for p in model.fast_layers.parameters())} parameters in the Fast-AR's layers, "
+          f"{sum(p.numel() for p in model.layers.parameters())} in the Slow-AR's, {config}")  # fmt: skip
+    state = Run(options.out / "lm.pt", {"": model}, minutes=options.minutes, optimizers=optimizers(model, options.rate))
+    examples.epoch = state.step  # a run that goes on sees its examples in a new order
+    while state.going_on():
+        main_loss, residual, accuracy = losses(model, *examples.draw(), tokenizer.im_end_id)
+        terms = {"main": main_loss.item(), "residual": residual.item(), "accuracy": accuracy.item()}
+        state.update(main_loss + residual * (num_codebooks - 1) / 2, terms)
+
+
+if __name__ == "__main__":
+    main()
