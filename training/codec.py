@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from blocks import BlockConfig, RMSNorm, TransformerBlock
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from training.blocks import BlockConfig, RMSNorm, TransformerBlock
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class CodecConfig:
     """Geometry. One code frame is prod(encoder_rates) * prod(downsample_factors) samples."""
 
     sample_rate: int = 16000
-    encoder_dim: int = 16
+    encoder_dim: int = 8
     encoder_rates: tuple[int, ...] = (4, 4, 4, 5)
     decoder_dim: int = 384
     decoder_rates: tuple[int, ...] = (4, 2, 4, 10)
@@ -32,7 +33,7 @@ class CodecConfig:
     semantic_codebook_size: int = 512
     residual_codebooks: int = 5
     residual_codebook_size: int = 512
-    layers: int = 2
+    layers: int = 1
     heads: int = 4
     head_dim: int = 32
     feed_forward: int = 384
@@ -82,7 +83,7 @@ class CausalTransposedConv(nn.Module):
 
 
 class SnakeFunction(torch.autograd.Function):
-    """x + sin²(αx) / (α + 1e-9). Its own backward, as autograd's would keep five arrays and take twice the time."""
+    """x + sin²(alpha x) / (alpha + 1e-9). Its own backward: autograd's keeps five arrays and takes twice the time."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, alpha: Tensor) -> Tensor:
@@ -92,7 +93,7 @@ class SnakeFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         x, alpha = ctx.saved_tensors
-        sine = (x * (2 * alpha)).sin_().mul_(grad)  # sin 2αx = 2 sin αx cos αx
+        sine = (x * (2 * alpha)).sin_().mul_(grad)  # sin 2ax = 2 sin ax cos ax
         scale = alpha / (alpha + 1e-9)
         grad_x = grad + sine * scale
         squared = (x * alpha).sin_().square_().mul_(grad).sum((0, 2), keepdim=True)

@@ -1,6 +1,6 @@
 """Make the corpus: the domain's sentences spoken by Debian's `flite`, voice `slt`.
 
-    python training/data.py --out DIR [--count 7000]
+    python -m training.data --out DIR [--count 7000]
 
 Writes DIR/train.pcm (int16, all utterances end to end, 16 kHz), DIR/train.json (texts, and where each begins), and the
 same for the held-out phrases. A run that was stopped goes on. Leaves codes to `train_codec.py`.
@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import soundfile
-from domain import held_out, training_sentences
+
+from training.domain import held_out, training_sentences
 
 SAMPLE_RATE = 16000
 LEAD, TAIL = int(0.08 * SAMPLE_RATE), int(0.16 * SAMPLE_RATE)  # of the silence that is kept around the speech
@@ -59,8 +60,11 @@ def write_corpus(folder: Path, name: str, texts: list[str]) -> None:
                 file.flush()
                 index.write_text(json.dumps({"texts": texts[:i], "starts": starts}))
                 seconds = time.monotonic() - started
-                print(f"{name}: {i} of {len(texts)} utterances, {starts[-1] / SAMPLE_RATE:.0f} s of speech, "
-                      f"took {seconds:.0f} s", flush=True)
+                print(
+                    f"{name}: {i} of {len(texts)} utterances, {starts[-1] / SAMPLE_RATE:.0f} s of speech, "
+                    f"took {seconds:.0f} s",
+                    flush=True,
+                )
 
 
 class Corpus:

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from blocks import BlockConfig, RMSNorm, TransformerBlock
 from torch import Tensor, nn
+
+from training.blocks import BlockConfig, RMSNorm, TransformerBlock
 
 
 @dataclass(frozen=True)

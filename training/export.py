@@ -1,6 +1,6 @@
 """Put what was trained into the published S2 layout, and that into a model file, as `dualar convert` would.
 
-    python training/export.py --run RUN --checkpoint FOLDER --output voice.gguf --type q8_0
+    python -m training.export --run RUN --checkpoint FOLDER --output voice.gguf --type q8_0
 
 FOLDER gets config.json (model_type dual_ar), tokenizer.json, model.pth and codec.pth.
 """
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from codec import Codec
-from dual_ar import DualAR, DualARConfig
-from text import same_word
-from torch import Tensor
-from train_codec import load_codec
-
 from dualar.convert.model_file import convert
+from torch import Tensor
+
+from training.codec import Codec
+from training.dual_ar import DualAR, DualARConfig
+from training.text import same_word
+from training.train_codec import load_codec
 
 
 def config_json(language: DualARConfig, codec: Codec) -> dict[str, Any]:
@@ -88,9 +88,7 @@ def main() -> None:
     model = torch.load(options.run / "lm.pt", weights_only=True)["model"]
     tokenizer_json = (options.run / "tokenizer.json").read_text(encoding="utf-8")
     DualAR(language).load_state_dict(model)  # all of its tensors, no others
-    write_checkpoint(
-        options.checkpoint, language=language, model=model, codec=codec, tokenizer_json=tokenizer_json
-    )
+    write_checkpoint(options.checkpoint, language=language, model=model, codec=codec, tokenizer_json=tokenizer_json)
     done = convert(options.checkpoint, options.output, weight_type=options.type)
     print(f"{options.output}: {done.tensors} tensors, {done.nbytes} bytes")
 

@@ -7,8 +7,9 @@ lower clamp spends the capacity on near-silent bins.
 from __future__ import annotations
 
 import torch
-from analysis import mel_matrix
 from torch import Tensor
+
+from training.analysis import mel_matrix
 
 WINDOWS = (256, 512, 1024, 2048)
 MEL_COUNT = 80

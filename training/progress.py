@@ -85,8 +85,13 @@ class Run:
             self.sums.clear()
 
     def save(self) -> None:
-        content = {"model": self.average, "last": {k: p.detach() for k, p in self.parameters.items()},
-                   "optimizers": [o.state_dict() for o in self.optimizers], "step": self.step, "spent": self.spent}  # fmt: skip
+        content = {
+            "model": self.average,
+            "last": {name: p.detach() for name, p in self.parameters.items()},
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "step": self.step,
+            "spent": self.spent,
+        }
         partial = self.path.with_suffix(".partial")
         torch.save(content, partial)
         os.replace(partial, self.path)

@@ -5,6 +5,7 @@ Owns the language model, the recogniser and the count of errors. numpy and pocke
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ def bigram_model(sentences: Iterable[str]) -> str:
     pairs: Counter[tuple[str, str]] = Counter()
     for sentence in sentences:
         tokens = ["<s>", *spoken_words(sentence), "</s>"]
-        pairs.update(zip(tokens, tokens[1:], strict=False))
+        pairs.update(itertools.pairwise(tokens))
     before: Counter[str] = Counter()
     words: Counter[str] = Counter()
     kinds: Counter[str] = Counter()

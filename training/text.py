@@ -6,10 +6,10 @@ Owns its training and the table that says which tokens are the same word (with a
 from __future__ import annotations
 
 import tokenizers
-from domain import words
+from dualar import prompt
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
-from dualar import prompt
+from training.domain import words
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<|voice|>"]
 

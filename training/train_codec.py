@@ -1,8 +1,8 @@
 """Train the codec on the corpus of `data.py`, in three stages that each go on from their own checkpoint.
 
-    python training/train_codec.py quantizer --data DIR --out RUN
-    python training/train_codec.py decoder   --data DIR --out RUN --minutes 60
-    python training/train_codec.py encoder   --data DIR --out RUN --minutes 20
+    python -m training.train_codec quantizer --data DIR --out RUN
+    python -m training.train_codec decoder   --data DIR --out RUN --minutes 60
+    python -m training.train_codec encoder   --data DIR --out RUN --minutes 20
 
 quantizer: codebooks by k-means on the analysis of `analysis.py` (minutes), RUN/quantizer.pt, and the codes of every
 utterance, RUN/codes.pt, which `train_lm.py` learns. decoder: from those codes to sound, RUN/decoder.pt. encoder: from
@@ -17,12 +17,13 @@ import time
 from pathlib import Path
 
 import torch
-from analysis import assign, features, k_means, principal_directions
-from codec import Codec, CodecConfig, VectorQuantizer
-from data import Corpus
-from losses import SpectralLoss
-from progress import Run
 from torch import Tensor, nn
+
+from training.analysis import assign, features, k_means, principal_directions
+from training.codec import Codec, CodecConfig, VectorQuantizer
+from training.data import Corpus
+from training.losses import SpectralLoss
+from training.progress import Run
 
 K = 32  # principal directions that are quantized
 CROP, LEAD = 20, 4  # frames in a training piece, and those at its start that no loss is taken on
@@ -39,7 +40,7 @@ def set_codebook(member: VectorQuantizer, centres: Tensor) -> None:
     |z - c|² is least where z·2c - |c|² is greatest: the angle between (z, 1, 0) and (2c, -|c|², e), with e such that
     all rows have the same length. out_proj gives c back.
     """
-    count, k = centres.shape
+    k = centres.shape[1]
     rows = torch.cat([2 * centres, -centres.square().sum(1, keepdim=True)], 1)
     squared = rows.square().sum(1)
     rest = (squared.max() * 1.0001 - squared).sqrt()

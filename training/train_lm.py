@@ -1,6 +1,6 @@
 """Train the dual-AR on the codes of `train_codec.py`: text -> codes, with teacher forcing.
 
-    python training/train_lm.py --data DIR --out RUN --minutes 60
+    python -m training.train_lm --data DIR --out RUN --minutes 60
 
 Reads RUN/codes.pt, writes RUN/lm.pt and goes on from it. Prompts are the engine's own (`dualar.prompt`), and so is the
 tokenizer's reader. Matrices are trained with Muon, the rest with AdamW.
@@ -14,19 +14,20 @@ import random
 from pathlib import Path
 
 import torch
-from data import Corpus
-from domain import written_forms
-from dual_ar import DualAR, DualARConfig
-from muon import Muon
-from progress import Run
-from text import build_tokenizer, same_word
+from dualar import Tokenizer
+from dualar.prompt import build_prompt
 from torch import Tensor
 from torch.nn import functional as F
 
-from dualar import Tokenizer
-from dualar.prompt import build_prompt
+from training.data import Corpus
+from training.domain import written_forms
+from training.dual_ar import DualAR, DualARConfig
+from training.muon import Muon
+from training.progress import Run
+from training.text import build_tokenizer, same_word
 
 COLUMNS = 1600  # in a batch, about
+RESIDUAL_WEIGHT = 0.4  # the main token decides what is said; beyond the second codebook it is much noise
 FAST_SHARE = 0.4  # of the frames in a batch that the Fast-AR is trained on: it learns faster than the Slow-AR
 NOISE = 0.04  # of the codes that go in are random ones, so that a bad draw later is nothing new
 
@@ -145,7 +146,7 @@ def main() -> None:
     while state.going_on():
         main_loss, residual, accuracy = losses(model, *examples.draw(), tokenizer.im_end_id)
         terms = {"main": main_loss.item(), "residual": residual.item(), "accuracy": accuracy.item()}
-        state.update(main_loss + residual * (num_codebooks - 1) / 2, terms)
+        state.update(main_loss + RESIDUAL_WEIGHT * residual, terms)
 
 
 if __name__ == "__main__":

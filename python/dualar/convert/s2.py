@@ -129,20 +129,20 @@ def _stack(prefix: str, config: Settings, layers: str, key: str, other: _Stack |
         absent = default is not None and config.is_null(key + name)
         return default if absent and default is not None else config.integer(key + name, low, high)
 
-    heads = integer("n_head", other and other.heads, 1, 65536)
+    heads = integer("n_head", other.heads if other else None, 1, 65536)
     kv_heads = integer("n_local_heads", other.kv_heads if other else -1, -1, 65536)
     kv_heads = heads if kv_heads == -1 else kv_heads
     if kv_heads < 1 or heads % kv_heads != 0:
         config.note(f"{key}n_local_heads", f"-1 or a divisor of the {heads} heads", str(kv_heads))
         kv_heads = heads
-    dim = integer("dim", other and other.dim)
+    dim = integer("dim", other.dim if other else None)
     head_dim = integer("head_dim", other.head_dim if other else dim // heads, 2, 65536)
     if head_dim % 2 != 0:
         config.note(f"{key}head_dim", "an even number", str(head_dim))
     return _Stack(
         prefix=prefix,
         dim=dim,
-        feed_forward=integer("intermediate_size", other and other.feed_forward),
+        feed_forward=integer("intermediate_size", other.feed_forward if other else None),
         layers=config.integer(layers, 1, 1024),
         heads=heads,
         kv_heads=kv_heads,

@@ -112,7 +112,7 @@ def _geometry(checkpoint: Checkpoint) -> _Geometry:
         return found
 
     def rates(pattern: str, first: int, divisor: int) -> list[int]:
-        found = []
+        found: list[int] = []
         for i in itertools.count(first):
             if _direction(checkpoint, pattern.format(i)) is None:
                 return found

@@ -1,0 +1,1 @@
+"""How the voice that ships was made: data, codec, dual-AR, export. See README.md here."""
