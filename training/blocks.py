@@ -69,7 +69,8 @@ class Attention(nn.Module):
             self.q_norm = RMSNorm(c.head_dim, c.eps)
             self.k_norm = RMSNorm(c.head_dim, c.eps)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, T, D] -> each [B, heads, T, hd], rope applied."""
         c = self.config
         batch, time, _ = x.shape
         q, k, v = self.wqkv(x).split([c.heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim], -1)
@@ -78,7 +79,19 @@ class Attention(nn.Module):
             q, k = self.q_norm(q), self.k_norm(k)
         cos, sin = rope_tables(time, c.head_dim, c.rope_base)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+    def weights(self, x: Tensor, head: int) -> Tensor:
+        """What each position of [B, T, D] takes of which, in one head: [B, T, T]."""
+        c, time = self.config, x.shape[1]
+        q, k, _ = self._queries_keys_values(x)
+        scores = q[:, head] @ k[:, head // (c.heads // c.kv_heads)].transpose(1, 2) * c.head_dim**-0.5
+        return scores.masked_fill(torch.ones(time, time, dtype=torch.bool).triu(1), float("-inf")).softmax(-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        c = self.config
+        batch, time, _ = x.shape
+        q, k, v = self._queries_keys_values(x)
         mask = None
         if c.window is not None:
             age = torch.arange(time)[:, None] - torch.arange(time)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,14 +45,19 @@ class Run:
         self.started = self.saved = time.monotonic()
         self.before = self.spent
         self.sums: dict[str, float] = {}
+        self.stopped = False
+        signal.signal(signal.SIGTERM, self._stop)
         print(f"{path.stem}: {sum(p.numel() for p in self.parameters.values())} parameters, from step {self.step}, "
               f"{self.spent / 60:.1f} min", flush=True)  # fmt: skip
 
+    def _stop(self, *_: object) -> None:
+        self.stopped = True
+
     def going_on(self) -> bool:
-        """False when the time is over; the checkpoint is then written."""
+        """False when the time is over, or the process was asked to end; the checkpoint is then written."""
         now = time.monotonic()
         self.spent = self.before + now - self.started
-        over = self.spent >= self.minutes * 60
+        over = self.stopped or self.spent >= self.minutes * 60
         if over or now - self.saved > CHECKPOINT_SECONDS:
             self.save()
             self.saved = now

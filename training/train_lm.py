@@ -14,8 +14,7 @@ import random
 from pathlib import Path
 
 import torch
-from dualar import Tokenizer
-from dualar.prompt import build_prompt
+from dualar import Tokenizer, prompt
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -28,6 +27,8 @@ from training.text import build_tokenizer, same_word
 
 COLUMNS = 1600  # in a batch, about
 RESIDUAL_WEIGHT = 0.4  # the main token decides what is said; beyond the second codebook it is much noise
+GUIDED_LAYERS = (1, 2)  # of the Slow-AR; the first head of each is to look at the word that is spoken
+GUIDE_WEIGHT = 0.3
 FAST_SHARE = 0.4  # of the frames in a batch that the Fast-AR is trained on: it learns faster than the Slow-AR
 NOISE = 0.04  # of the codes that go in are random ones, so that a bad draw later is nothing new
 
@@ -35,8 +36,11 @@ NOISE = 0.04  # of the codes that go in are random ones, so that a bad draw late
 class Examples:
     """Batches of prompts with their codes, of like lengths, in an order fixed by the seed."""
 
-    def __init__(self, texts: list[str], codes: list[Tensor], config: DualARConfig, tokenizer_json: str) -> None:
-        self.texts, self.codes, self.config = texts, [c.long() for c in codes], config
+    def __init__(
+        self, texts: list[str], codes: list[Tensor], spoken: list[list[int]], config: DualARConfig, tokenizer_json: str
+    ) -> None:
+        """spoken: the unit of the text at each frame, as `align.py` gives it."""
+        self.texts, self.codes, self.spoken, self.config = texts, [c.long() for c in codes], spoken, config
         self.tokenizer = Tokenizer(tokenizer_json)
         self.table = torch.tensor(same_word(tokenizer_json))
         self.epoch = 0
@@ -44,12 +48,25 @@ class Examples:
 
     def prompt(self, text: str) -> Tensor:
         c = self.config
-        columns = torch.from_numpy(build_prompt(
+        columns = torch.from_numpy(prompt.build_prompt(
             text, tokenizer=self.tokenizer, num_codebooks=c.num_codebooks, codebook_size=c.codebook_size,
             semantic_begin_id=c.semantic_begin_id,
         )).long()  # fmt: skip
         columns[0] = self.table[columns[0]]
         return columns
+
+    def _unit_positions(self, text: str) -> list[list[int]]:
+        """The prompt's positions of each word and comma, and last of what ends the text."""
+        pieces = (prompt.SYSTEM_OPEN, prompt.SYSTEM_PLAIN, prompt.CLOSE, prompt.USER_OPEN)
+        first = sum(len(self.tokenizer.encode_template(piece)) for piece in pieces)
+        found: list[list[int]] = []
+        for position, token in enumerate(self.tokenizer.encode_text(text), first):
+            shown = self.tokenizer.decode([token])
+            if not found or shown[0] in " ,.":
+                found.append([])
+            found[-1].append(position)
+        end = max(map(max, found)) + 1
+        return [*found[:-1], [*found[-1], end]] if text.endswith(".") else [*found, [end]]
 
     def _refill(self) -> None:
         self.rng = random.Random(self.epoch)
@@ -65,38 +82,51 @@ class Examples:
         self.queue.append(batch)
         self.rng.shuffle(self.queue)
 
-    def draw(self) -> tuple[Tensor, Tensor, Tensor]:
-        """columns [B, 1 + N, T]; which [B, T] position's hidden makes a frame or the end; what it makes [B, N, T].
-
-        Row 0 of the last is the semantic code, or codebook_size for the end.
-        """
+    def draw(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """columns [B, 1 + N, T]; which [B, T] position's hidden makes a frame or the end; what it makes [B, N, T],
+        where row 0 is the semantic code, or codebook_size for the end; the positions [B, T, T] of the text that it
+        should look at."""
         if not self.queue:
             self._refill()
         c = self.config
         made = []
         for i in self.queue.pop():
-            prompt, codes = self.prompt(written_forms(self.texts[i], self.rng)), self.codes[i]
+            text, codes = written_forms(self.texts[i], self.rng), self.codes[i]
+            head = self.prompt(text)
             noise = torch.rand(codes.shape, generator=self.torch_rng) < NOISE
             other = torch.randint(0, c.codebook_size, codes.shape, generator=self.torch_rng)
             seen = torch.where(noise, other, codes)
-            columns = torch.cat([prompt, torch.cat([seen[:1] + c.semantic_begin_id, seen])], 1)
-            made.append((columns, codes, prompt.shape[1] - 1))
-        length = max(columns.shape[1] for columns, _, _ in made)
+            columns = torch.cat([head, torch.cat([seen[:1] + c.semantic_begin_id, seen])], 1)
+            made.append((columns, codes, head.shape[1] - 1, self._unit_positions(text), self.spoken[i]))
+        length = max(columns.shape[1] for columns, *_ in made)
         batch = torch.zeros(len(made), 1 + c.num_codebooks, length, dtype=torch.long)
         active = torch.zeros(len(made), length, dtype=torch.bool)
         target = torch.zeros(len(made), c.num_codebooks, length, dtype=torch.long)
-        for row, (columns, codes, first) in enumerate(made):
+        guide = torch.zeros(len(made), length, length)
+        for row, (columns, codes, first, positions, spoken) in enumerate(made):
             batch[row, :, : columns.shape[1]] = columns
             active[row, first : columns.shape[1]] = True
             target[row, :, first : columns.shape[1] - 1] = codes
             target[row, 0, columns.shape[1] - 1] = c.codebook_size
-        return batch, active, target
+            for frame in range(codes.shape[1] + 1):
+                unit = spoken[frame] if frame < len(spoken) else -1
+                guide[row, first + frame, positions[unit]] = 1
+        return batch, active, target, guide
 
 
-def losses(model: DualAR, batch: Tensor, active: Tensor, target: Tensor, im_end: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean cross-entropies in nepers: of the main token, of a residual code; and the main token's accuracy."""
+def losses(
+    model: DualAR, batch: Tensor, active: Tensor, target: Tensor, guide: Tensor, im_end: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Means in nepers: the cross-entropy of the main token, of a residual code, what the guided heads leave of their
+    attention to other positions than `guide`'s; and the main token's accuracy."""
     c = model.config
-    hidden = model.hidden(batch)[active]
+    x, attended = model.embed(batch), []
+    for i, layer in enumerate(model.layers):
+        if i in GUIDED_LAYERS:
+            weights = layer.attention.weights(layer.attention_norm(x), 0)
+            attended.append(-(weights * guide).sum(-1)[active].clamp_min(1e-4).log().mean())
+        x = layer(x)
+    hidden = model.norm(x)[active]
     wanted = target.transpose(1, 2)[active]
     rows = torch.cat([model.embeddings.weight[c.semantic_begin_id : c.semantic_begin_id + c.codebook_size],
                       model.embeddings.weight[im_end : im_end + 1]])  # fmt: skip
@@ -105,7 +135,7 @@ def losses(model: DualAR, batch: Tensor, active: Tensor, target: Tensor, im_end:
     frame = (wanted[:, 0] < c.codebook_size) & (torch.rand(len(wanted)) < FAST_SHARE)
     fast = model.fast_logits(hidden[frame], wanted[frame])
     residual = F.cross_entropy(fast.flatten(0, 1), wanted[frame][:, 1:].flatten())
-    return main, residual, (logits.argmax(1) == wanted[:, 0]).float().mean()
+    return main, residual, torch.stack(attended).mean(), (logits.argmax(1) == wanted[:, 0]).float().mean()
 
 
 def optimizers(model: DualAR, rate: float) -> list[torch.optim.Optimizer]:
@@ -138,15 +168,18 @@ def main() -> None:
                           codebook_size=codebook_size, num_codebooks=num_codebooks)  # fmt: skip
     (options.out / "lm.json").write_text(json.dumps(config.as_dict()))
     model = DualAR(config)
-    examples = Examples(corpus.texts[: len(codes)], codes, config, tokenizer_json)
+    spoken = json.loads((options.data / "align.json").read_text())
+    count = min(len(spoken), len(codes))
+    examples = Examples(corpus.texts[:count], codes[:count], spoken, config, tokenizer_json)
     print(f"{sum(p.numel() for p in model.fast_layers.parameters())} parameters in the Fast-AR's layers, "
           f"{sum(p.numel() for p in model.layers.parameters())} in the Slow-AR's, {config}")  # fmt: skip
     state = Run(options.out / "lm.pt", {"": model}, minutes=options.minutes, optimizers=optimizers(model, options.rate))
     examples.epoch = state.step  # a run that goes on sees its examples in a new order
     while state.going_on():
-        main_loss, residual, accuracy = losses(model, *examples.draw(), tokenizer.im_end_id)
-        terms = {"main": main_loss.item(), "residual": residual.item(), "accuracy": accuracy.item()}
-        state.update(main_loss + RESIDUAL_WEIGHT * residual, terms)
+        main_loss, residual, guided, accuracy = losses(model, *examples.draw(), tokenizer.im_end_id)
+        named = {"main": main_loss, "residual": residual, "guided": guided, "accuracy": accuracy}
+        terms = {name: term.item() for name, term in named.items()}
+        state.update(main_loss + RESIDUAL_WEIGHT * residual + GUIDE_WEIGHT * guided, terms)
 
 
 if __name__ == "__main__":
