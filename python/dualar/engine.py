@@ -19,6 +19,7 @@ from dualar.audio import Audio, decoded
 from dualar.batch_engine import Batches
 from dualar.codec import Codec
 from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard
+from dualar.default_voice import default_model
 from dualar.family import Model, Style, family_of
 from dualar.generate import Frame, FrameLoop, Generation, generate
 from dualar.narration import Narrates
@@ -49,7 +50,7 @@ _route_ggml_log(_core)  # for where another module imported the core first
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *,
     device: str = "cpu",
     threads: int | None = None,
@@ -61,19 +62,21 @@ def load(
 ) -> Engine:
     """Load a GGUF file; use the result as a context manager, or close() it.
 
-    device: a name that `dualar.devices()` lists. threads: CPU threads, by default the cores that the machine and its
-    container allow; no more than their CPUs are started, for they would wait for one another. fast_ar: "cached"
-    (quick) or "recompute" (the stateless check; the same codes). kv_type: "f32", "f16" or "auto" (f32 for F32 weights,
-    else f16). tokenizer: a tokenizer.json or a Tokenizer, by default the one in the file, beside it or in its parent
-    folder. im_end_id: the token that ends speech, by default the tokenizer's `<|im_end|>`. prefix_cache_bytes: how much
+    path: the file, by default the voice that ships with dualar, which speaks a small domain (see the README). device:
+    a name that `dualar.devices()` lists. threads: CPU threads, by default the cores that the machine and its container
+    allow; no more than their CPUs are started, for they would wait for one another. fast_ar: "cached" (quick) or
+    "recompute" (the stateless check; the same codes). kv_type: "f32", "f16" or "auto" (f32 for F32 weights, else f16).
+    tokenizer: a tokenizer.json or a Tokenizer, by default the one in the file, beside it or in its parent folder.
+    im_end_id: the token that ends speech, by default the tokenizer's `<|im_end|>`. prefix_cache_bytes: how much
     of voices' prompts to keep computed, so that the next request with a voice begins sooner; 0 keeps none.
 
     Errors: ValueError for a bad option; ModelError for a file that is missing, damaged or of another kind;
-    BackendError for a device that this build or machine lacks.
+    BackendError for a device that this build or machine lacks; FileNotFoundError where no path is given and this build
+    has no voice.
     """
     return Engine(
-        path, device=device, threads=threads, fast_ar=fast_ar, kv_type=kv_type, tokenizer=tokenizer,
-        im_end_id=im_end_id, prefix_cache_bytes=prefix_cache_bytes,
+        default_model() if path is None else path, device=device, threads=threads, fast_ar=fast_ar, kv_type=kv_type,
+        tokenizer=tokenizer, im_end_id=im_end_id, prefix_cache_bytes=prefix_cache_bytes,
     )  # fmt: skip
 
 

@@ -56,6 +56,30 @@ ModelOption = Annotated[
         "--model", "-m", envvar="DUALAR_MODEL", callback=check_model_path, metavar="FILE", help="The model's GGUF file."
     ),
 ]
+
+
+def _default_model() -> Path:
+    from dualar.default_voice import default_model
+
+    try:
+        return default_model()
+    except FileNotFoundError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+ModelOrShippedOption = Annotated[
+    Path,
+    typer.Option(
+        "--model",
+        "-m",
+        envvar="DUALAR_MODEL",
+        callback=check_model_path,
+        default_factory=_default_model,
+        metavar="FILE",
+        help="The model's GGUF file.",
+        show_default="the voice that ships with dualar",
+    ),
+]
 ModelArgument = Annotated[
     Path,
     typer.Argument(metavar="MODEL", envvar="DUALAR_MODEL", callback=check_model_path, help="The model's GGUF file."),

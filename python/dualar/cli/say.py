@@ -31,7 +31,7 @@ def _family_defaults(name: str) -> str:
 
 @app.command()
 def say(
-    model: common.ModelOption,
+    model: common.ModelOrShippedOption,
     output: Annotated[
         Path,
         typer.Option(
