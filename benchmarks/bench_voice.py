@@ -3,9 +3,9 @@
     python benchmarks/bench_voice.py [MODEL] [--seeds 1 2 3] [--phrases 60] [--json]
 
 Beside the voice, the same recogniser hears the source (flite's own recording of each phrase, where `flite` is
-installed) and the codec alone (that recording encoded and decoded). Also told: how many utterances end by themselves, their length
-against the source's, peaks, and the real-time factor. Needs `pip install dualar[test]`. Owns what is measured; leaves
-the phrases to `training/domain.py` and the recogniser to `training/recognise.py`.
+installed) and the codec alone (that recording encoded and decoded). Also told: how many utterances end by themselves,
+their length against the source's, peaks, and the real-time factor. Needs `pip install dualar[test]`. Owns what is
+measured; leaves the phrases to `training/domain.py` and the recogniser to `training/recognise.py`.
 """
 
 from __future__ import annotations
