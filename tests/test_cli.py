@@ -251,7 +251,7 @@ def test_bad_input_exits_2_and_names_the_fault(
 
 
 def test_a_missing_model_is_bad_input_and_a_damaged_one_a_failure(tmp_path: Path) -> None:
-    for args in (["-m", tmp_path / "no.gguf"], ["-m", tmp_path], []):
+    for args in (["-m", tmp_path / "no.gguf"], ["-m", tmp_path]):
         result = run("say", "hello", "-o", tmp_path / "a.wav", *args)
         assert result.exit_code == 2 and "--model" in result.stderr
     (tmp_path / "bad.gguf").write_bytes(b"GGUF, but not really")
@@ -480,3 +480,12 @@ def test_the_log_of_ggml_goes_to_logging() -> None:
     done = run_python("-c", program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode().split("\n")[-2:] == ["WARNING dualar.ggml careful", ""]
+
+
+def test_say_without_a_voice_tells_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dualar.default_voice.FILE_NAME", "none.gguf")
+    result = run("say", "seven", "-o", tmp_path / "out.wav")
+    assert result.exit_code == 1
+    assert "ships with dualar" in result.stderr and "DUALAR_MODEL" in result.stderr
+    with pytest.raises(FileNotFoundError, match="stripped"):
+        dualar.load()

@@ -56,25 +56,13 @@ ModelOption = Annotated[
         "--model", "-m", envvar="DUALAR_MODEL", callback=check_model_path, metavar="FILE", help="The model's GGUF file."
     ),
 ]
-
-
-def _default_model() -> Path:
-    from dualar.default_voice import default_model
-
-    try:
-        return default_model()
-    except FileNotFoundError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
 ModelOrShippedOption = Annotated[
-    Path,
+    Path | None,
     typer.Option(
         "--model",
         "-m",
         envvar="DUALAR_MODEL",
-        callback=check_model_path,
-        default_factory=_default_model,
+        callback=lambda path: path and check_model_path(path),
         metavar="FILE",
         help="The model's GGUF file.",
         show_default="the voice that ships with dualar",

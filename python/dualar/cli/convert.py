@@ -33,7 +33,7 @@ def convert(
     quiet: common.QuietOption = False,
     verbose: common.VerboseOption = 0,
 ) -> None:
-    """Convert a published checkpoint (Qwen3-TTS, 12 Hz) to one GGUF file, its tokenizer inside."""
+    """Convert a published checkpoint (S2; Qwen3-TTS, 12 Hz) to one GGUF file, its tokenizer inside."""
     with common.reporting(quiet=quiet, verbose=verbose):
         if not checkpoint.is_dir():
             raise typer.BadParameter(f"{checkpoint} is no folder. Give the one that has the checkpoint's config.json.")

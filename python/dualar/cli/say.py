@@ -31,7 +31,6 @@ def _family_defaults(name: str) -> str:
 
 @app.command()
 def say(
-    model: common.ModelOrShippedOption,
     output: Annotated[
         Path,
         typer.Option(
@@ -41,6 +40,7 @@ def say(
             help="The WAV file to write, mono; ends in .wav. - is standard output, as with --stream.",
         ),
     ],
+    model: common.ModelOrShippedOption = None,
     text: Annotated[
         str | None, typer.Argument(metavar="TEXT", show_default=False, help="What to say; - reads standard input.")
     ] = None,
