@@ -79,7 +79,7 @@ def main() -> None:
     phrases = held_out()[: options.phrases]
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "domain.arpa"
-        model.write_text(bigram_model(training_sentences(8000)))
+        model.write_text(bigram_model(training_sentences(3000)))
         recogniser = Recogniser(model)
     heard: list[Heard] = []
     source = None

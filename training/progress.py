@@ -18,7 +18,9 @@ LOG_STEPS = 50
 
 
 class Run:
-    """Trains the modules `parts` (prefix -> module) until `minutes` have been spent, over all runs.
+    """Trains the modules `parts` (prefix -> module) for `minutes` of processor time, over all runs.
+
+    Of processor time, so that the learning rate falls with the work that is done, whatever else the machine does.
 
     The checkpoint holds what each part learnt under its prefix, and an average of the weights over the last steps,
     which is what is used. Its log is the same path with the ending .jsonl.
@@ -42,7 +44,7 @@ class Run:
             for optimizer, content in zip(optimizers, saved["optimizers"], strict=True):
                 optimizer.load_state_dict(content)
             self.step, self.spent = saved["step"], saved["spent"]
-        self.started = self.saved = time.monotonic()
+        self.started, self.saved = time.process_time(), time.monotonic()
         self.before = self.spent
         self.sums: dict[str, float] = {}
         self.stopped = False
@@ -56,7 +58,7 @@ class Run:
     def going_on(self) -> bool:
         """False when the time is over, or the process was asked to end; the checkpoint is then written."""
         now = time.monotonic()
-        self.spent = self.before + now - self.started
+        self.spent = self.before + time.process_time() - self.started
         over = self.stopped or self.spent >= self.minutes * 60
         if over or now - self.saved > CHECKPOINT_SECONDS:
             self.save()

@@ -1,0 +1,60 @@
+"""The voice in the package: it speaks, ends, and is understood by a free recogniser. `benchmarks/bench_voice.py` tells
+how well; here ten of its phrases, which were not trained on, are held against a bound that a broken voice misses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dualar
+import numpy as np
+import pytest
+from dualar.cli.main import app
+from dualar.default_voice import default_model
+from typer.testing import CliRunner
+
+from training.domain import held_out, training_sentences
+from training.recognise import Recogniser, bigram_model, error_rate
+
+
+def _shipped() -> bool:
+    try:
+        return default_model().is_file()
+    except FileNotFoundError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(not _shipped(), reason="this build was stripped of its voice")
+
+
+@pytest.fixture(scope="module")
+def voice() -> Iterator[dualar.Engine]:
+    with dualar.load(threads=1) as engine:
+        yield engine
+
+
+def test_it_is_small_and_whole(voice: dualar.Engine) -> None:
+    assert default_model().stat().st_size <= 12_000_000
+    assert voice.tokenizer is not None
+    assert voice.codec.sample_rate == 16000 and voice.codec.num_codebooks == voice.model.num_codebooks
+
+
+def test_say_needs_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DUALAR_MODEL", raising=False)
+    out = tmp_path / "out.wav"
+    result = CliRunner().invoke(app, ["say", "seven three nine", "-o", str(out), "--seed", "1"], prog_name="dualar")
+    assert result.exit_code == 0, result.output
+    assert 0.8 < dualar.read_audio(out)[0].size / 16000 < 3
+
+
+def test_it_is_understood(voice: dualar.Engine, tmp_path: Path) -> None:
+    pytest.importorskip("pocketsphinx", reason="pip install dualar[test]")
+    (tmp_path / "domain.arpa").write_text(bigram_model(training_sentences(3000)))
+    recogniser = Recogniser(tmp_path / "domain.arpa")
+    pairs = []
+    for i, text in enumerate(held_out()[:10]):
+        audio = voice.synthesize(text, seed=i)
+        assert audio.finish_reason == "end", text
+        assert np.isfinite(audio.samples).all() and np.abs(audio.samples).max() < 1
+        pairs.append((text, recogniser.words(audio.samples)))
+    assert error_rate(pairs) <= 0.2, pairs
