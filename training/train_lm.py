@@ -29,7 +29,7 @@ COLUMNS = 1600  # in a batch, about
 RESIDUAL_WEIGHT = 0.4  # the main token decides what is said; beyond the second codebook it is much noise
 GUIDED_LAYERS = (1, 2)  # of the Slow-AR; the first head of each is to look at the word that is spoken
 GUIDE_WEIGHT = 0.3
-FAST_SHARE = 0.4  # of the frames in a batch that the Fast-AR is trained on: it learns faster than the Slow-AR
+FAST_SHARE = 0.25  # of the frames in a batch that the Fast-AR is trained on: it learns faster than the Slow-AR
 NOISE = 0.04  # of the codes that go in are random ones, so that a bad draw later is nothing new
 
 
