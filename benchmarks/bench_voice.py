@@ -1,4 +1,4 @@
-"""How well the shipped voice speaks: word errors of a free recogniser on phrases that it was never trained on.
+"""How well the voice made by training/ speaks: word errors of a free recogniser on phrases that it was never trained on.
 
     python benchmarks/bench_voice.py [MODEL] [--seeds 1 2 3] [--phrases 60] [--json]
 
@@ -70,7 +70,7 @@ class Heard:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", type=Path, help="a GGUF file; default: the shipped voice")
+    parser.add_argument("model", nargs="?", type=Path, help="a GGUF file; default: the voice in the package")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--phrases", type=int, default=60)
     parser.add_argument("--threads", type=int, default=1)

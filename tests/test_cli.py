@@ -486,6 +486,6 @@ def test_say_without_a_voice_tells_what_to_do(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("dualar.default_voice.FILE_NAME", "none.gguf")
     result = run("say", "seven", "-o", tmp_path / "out.wav")
     assert result.exit_code == 1
-    assert "ships with dualar" in result.stderr and "DUALAR_MODEL" in result.stderr
-    with pytest.raises(FileNotFoundError, match="stripped"):
+    assert "no voice of its own" in result.stderr and "DUALAR_MODEL" in result.stderr
+    with pytest.raises(FileNotFoundError, match="no voice of its own"):
         dualar.load()

@@ -24,7 +24,7 @@ def _shipped() -> bool:
         return False
 
 
-pytestmark = pytest.mark.skipif(not _shipped(), reason="this build was stripped of its voice")
+pytestmark = pytest.mark.skipif(not _shipped(), reason="this build has no voice of its own: see training/README.md")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
-"""The voice that ships with the package: where its model file is, and what to say where a build has none.
+"""The voice in the package: where its model file is, and what to say where a build has none.
 
-The file was made by `training/` in the source tree; what it can say and what it was made from is in its README.
+The file is made by `training/` in the source tree, whose README tells what it can say and what it is made from.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ FILE_NAME = "slt-commands.gguf"
 
 
 def default_model() -> Path:
-    """The shipped model file. FileNotFoundError, saying what to do, in a build that was stripped of it."""
+    """The package's own model file. FileNotFoundError, saying what to do, in a build without one."""
     path = Path(__file__).parent / "resources" / FILE_NAME
     if not path.is_file():
         raise FileNotFoundError(
-            f"[model] expected the voice that ships with dualar at {path}, found none: this build was stripped of it. "
-            "Give a model file: -m FILE or DUALAR_MODEL on the command line, dualar.load(FILE) in Python"
+            f"[model] expected a model file, got none, and this build has no voice of its own ({path}): give "
+            "-m FILE or DUALAR_MODEL on the command line, dualar.load(FILE) in Python"
         )
     return path

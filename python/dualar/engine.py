@@ -62,7 +62,7 @@ def load(
 ) -> Engine:
     """Load a GGUF file; use the result as a context manager, or close() it.
 
-    path: the file, by default the voice that ships with dualar, which speaks a small domain (see the README). device:
+    path: the file, by default the package's own voice (training/README.md), where this build has one. device:
     a name that `dualar.devices()` lists. threads: CPU threads, by default the cores that the machine and its container
     allow; no more than their CPUs are started, for they would wait for one another. fast_ar: "cached" (quick) or
     "recompute" (the stateless check; the same codes). kv_type: "f32", "f16" or "auto" (f32 for F32 weights, else f16).

@@ -65,7 +65,7 @@ ModelOrShippedOption = Annotated[
         callback=lambda path: path and check_model_path(path),
         metavar="FILE",
         help="The model's GGUF file.",
-        show_default="the voice that ships with dualar",
+        show_default="the voice in the package, where a build has one",
     ),
 ]
 ModelArgument = Annotated[
