@@ -1,4 +1,4 @@
-"""How well the voice made by training/ speaks: word errors of a free recogniser on phrases that it was never trained on.
+"""How well the voice of training/ speaks: word errors of a free recogniser on phrases it was never trained on.
 
     python benchmarks/bench_voice.py [MODEL] [--seeds 1 2 3] [--phrases 60] [--json]
 
