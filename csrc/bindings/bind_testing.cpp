@@ -203,8 +203,9 @@ void bind_testing(py::module_& m) {
         [](const py::array& logits, double temperature, double top_p, int64_t top_k, uint64_t seed, uint64_t step,
            uint64_t stream) {
             const std::vector<float> row = floats(logits, "logits");
+            nn::DrawScratch scratch;
             return nn::draw(row.data(), static_cast<int64_t>(row.size()), {temperature, top_p, top_k}, seed, step,
-                            stream);
+                            stream, scratch);
         },
         py::arg("logits"), py::kw_only(), py::arg("temperature"), py::arg("top_p"), py::arg("top_k"), py::arg("seed"),
         py::arg("step"), py::arg("stream"));

@@ -84,7 +84,7 @@ Graph& Batch::ready_step(const std::vector<Session*>& sessions, const std::vecto
     embedded_.resize(sessions.size() * dim);
     std::vector<nn::CacheColumns::Column> caches;
     for (size_t r = 0; r < sessions.size(); ++r) {
-        slow.embed(&columns[r * height], 1, 1, &embedded_[r * dim]);
+        slow.embed(&columns[r * height], 1, 1, &embedded_[r * dim], scratch_);
         caches.push_back({&sessions[r]->slow_.cache(), sessions[r]->position()});
     }
     slow_columns_.assign(std::move(caches));
@@ -147,7 +147,7 @@ std::vector<float> Batch::run_fast(Kind kind, const std::vector<Session*>& sessi
         for (int64_t r = 0; r < rows; ++r) {
             FastState& state = *sessions[static_cast<size_t>(r)]->fast_;
             const int32_t code = codes[static_cast<size_t>(r)];
-            const std::vector<float> one =
+            const std::vector<float>& one =
                 kind == kFastBegin ? state.begin(hidden + r * c.slow_dim, code) : state.step(code);
             std::copy(one.begin(), one.end(), logits.begin() + r * c.codebook_size);
         }
@@ -245,7 +245,7 @@ Batch::Frames Batch::fast_frames(const std::vector<Session*>& sessions, const st
             for (size_t r = 0; r < rows; ++r) {
                 if (!frames.broken[r].empty()) continue;
                 const int64_t drawn = nn::draw(logits.data() + static_cast<int64_t>(r) * size, size, draws[r].sampling,
-                                               draws[r].seed, draws[r].step, book);
+                                               draws[r].seed, draws[r].step, book, draw_scratch_);
                 if (drawn < 0) {
                     frames.broken[r] = cannot_draw(draws[r].step, book, drawn);
                     last[r] = 0;  // goes on in the graph, for nothing

@@ -73,6 +73,8 @@ class Batch {
     nn::CacheColumns slow_columns_;
     nn::CacheColumns fast_columns_;
     std::vector<float> embedded_;
+    std::vector<float> scratch_;
+    nn::DrawScratch draw_scratch_;
     int graph_builds_ = 0;
     OneThread one_thread_;
 };

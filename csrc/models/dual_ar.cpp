@@ -136,10 +136,10 @@ Session::Frame Session::fast_frame(const std::vector<float>& hidden, int64_t cod
     frame.codes[0] = static_cast<int32_t>(code);
     try {
         for (size_t book = 1; book < frame.codes.size(); ++book) {
-            const std::vector<float> logits =
+            const std::vector<float>& logits =
                 book == 1 ? state.begin(hidden.data(), frame.codes[0]) : state.step(frame.codes[book - 1]);
             const int64_t drawn =
-                nn::draw(logits.data(), static_cast<int64_t>(logits.size()), sampling, seed, step, book);
+                nn::draw(logits.data(), static_cast<int64_t>(logits.size()), sampling, seed, step, book, draw_scratch_);
             if (drawn < 0) throw ModelError(cannot_draw(step, book, drawn));
             frame.codes[book] = static_cast<int32_t>(drawn);
         }

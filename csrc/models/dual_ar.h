@@ -96,6 +96,7 @@ class Session {
     std::shared_ptr<const DualAr> model_;
     SlowState slow_;
     std::unique_ptr<FastState> fast_;
+    nn::DrawScratch draw_scratch_;
     OneThread one_thread_;
 };
 

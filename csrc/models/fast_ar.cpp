@@ -110,7 +110,8 @@ std::unique_ptr<Graph> FastState::make_graph(Kind kind, int64_t codes) {
     return std::make_unique<Graph>(backend_, nodes, build);
 }
 
-std::vector<float> FastState::run(Graph& graph, Kind kind, const float* hidden, const int32_t* codes, int64_t count) {
+const std::vector<float>& FastState::run(Graph& graph, Kind kind, const float* hidden, const int32_t* codes,
+                                         int64_t count) {
     backend_->check_process();
     const FastConfig& c = model_->config;
     embedded_.resize(static_cast<size_t>(count * c.dim));
@@ -123,24 +124,24 @@ std::vector<float> FastState::run(Graph& graph, Kind kind, const float* hidden, 
     feed_.linear(first, positions, cached ? cache_.rows() : positions);
     feed_.set(graph, FastAr::kName, cached);
     graph.compute();
-    std::vector<float> logits(static_cast<size_t>(c.codebook_size));
-    graph.get("logits", logits.data(), logits.size());
+    logits_.resize(static_cast<size_t>(c.codebook_size));
+    graph.get("logits", logits_.data(), logits_.size());
     if (cached) position_ = first + positions;
-    return logits;
+    return logits_;
 }
 
-std::vector<float> FastState::begin(const float* hidden, int32_t code) {
+const std::vector<float>& FastState::begin(const float* hidden, int32_t code) {
     position_ = 0;
     if (!begin_) begin_ = make_graph(Kind::kBegin, 1);
     return run(*begin_, Kind::kBegin, hidden, &code, 1);
 }
 
-std::vector<float> FastState::step(int32_t code) {
+const std::vector<float>& FastState::step(int32_t code) {
     if (!step_) step_ = make_graph(Kind::kStep, 1);
     return run(*step_, Kind::kStep, nullptr, &code, 1);
 }
 
-std::vector<float> FastState::decode(const float* hidden, const int32_t* prefix, int64_t count) {
+const std::vector<float>& FastState::decode(const float* hidden, const int32_t* prefix, int64_t count) {
     std::unique_ptr<Graph>& graph = decode_[static_cast<size_t>(count)];
     if (!graph) graph = make_graph(Kind::kDecode, count);
     return run(*graph, Kind::kDecode, hidden, prefix, count);

@@ -49,10 +49,10 @@ class FastState {
   public:
     FastState(std::shared_ptr<const FastAr> model, std::shared_ptr<Backend> backend);
 
-    // Arguments are checked by the caller. Each returns logits [C] of the next codebook.
-    std::vector<float> begin(const float* hidden, int32_t code);
-    std::vector<float> step(int32_t code);
-    std::vector<float> decode(const float* hidden, const int32_t* prefix, int64_t count);
+    // Arguments are checked by the caller. Each returns logits [C] of the next codebook, there until the next call.
+    const std::vector<float>& begin(const float* hidden, int32_t code);
+    const std::vector<float>& step(int32_t code);
+    const std::vector<float>& decode(const float* hidden, const int32_t* prefix, int64_t count);
 
     // Positions in the cache: 0 before begin(), at most N.
     int64_t position() const { return position_; }
@@ -67,13 +67,14 @@ class FastState {
   private:
     enum class Kind { kBegin, kStep, kDecode };
     std::unique_ptr<Graph> make_graph(Kind kind, int64_t codes);
-    std::vector<float> run(Graph& graph, Kind kind, const float* hidden, const int32_t* codes, int64_t count);
+    const std::vector<float>& run(Graph& graph, Kind kind, const float* hidden, const int32_t* codes, int64_t count);
 
     std::shared_ptr<const FastAr> model_;
     std::shared_ptr<Backend> backend_;
     nn::KvCache cache_;
     nn::AttentionFeed feed_;
     std::vector<float> embedded_;
+    std::vector<float> logits_;
     int64_t position_ = 0;
     std::unique_ptr<Graph> begin_;
     std::unique_ptr<Graph> step_;

@@ -137,8 +137,8 @@ void SlowAr::check_positions(int64_t max_positions) const {
                                          ", got ", max_positions));
 }
 
-void SlowAr::embed(const int32_t* columns, int64_t count, int64_t stride, float* out) const {
-    std::vector<float> scratch;
+void SlowAr::embed(const int32_t* columns, int64_t count, int64_t stride, float* out,
+                   std::vector<float>& scratch) const {
     const float shrink = 1.0F / std::sqrt(static_cast<float>(config.num_codebooks + 1));
     for (int64_t t = 0; t < count; ++t) {
         float* x = out + t * config.dim;
@@ -246,7 +246,9 @@ void SlowState::restore(const SlowPrefix& prefix) {
 }
 
 SlowOutput SlowState::feed(const int32_t* columns, int64_t count, bool all_positions, bool full_vocab) {
-    const auto embed = [&](int64_t first, int64_t n, float* out) { model_->embed(columns + first, n, count, out); };
+    const auto embed = [&](int64_t first, int64_t n, float* out) {
+        model_->embed(columns + first, n, count, out, scratch_);
+    };
     return feed(embed, count, all_positions, full_vocab);
 }
 

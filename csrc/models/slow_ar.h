@@ -48,7 +48,7 @@ class SlowAr {
     ggml_type kv_type(const std::string& name) const;
     void check_positions(int64_t max_positions) const;
     // columns int32 [1 + N, T], row-major, checked by the caller -> out [T, D].
-    void embed(const int32_t* columns, int64_t count, int64_t stride, float* out) const;
+    void embed(const int32_t* columns, int64_t count, int64_t stride, float* out, std::vector<float>& scratch) const;
     // From the input "x" [D, count] to the outputs that read() reads, of the last column or of all.
     void build(GraphBuilder& g, int64_t count, const nn::AttentionInputs& inputs, const nn::KvCache* cache, bool all,
                bool full_vocab) const;
@@ -139,6 +139,7 @@ class SlowState {
     nn::KvCache cache_;
     nn::AttentionFeed feed_;
     std::vector<float> embedded_;
+    std::vector<float> scratch_;
     // One-position graphs of the current KV bucket, [0] sliced head, [1] all-vocabulary head.
     std::unique_ptr<Graph> step_[2];
     int64_t step_keys_[2] = {0, 0};

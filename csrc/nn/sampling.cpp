@@ -56,9 +56,9 @@ inline double exp_negative(double y) {
     return scaled;
 }
 
-// The ids of the k highest logits above -inf, in descending order, equal ones by lower id.
-std::vector<int64_t> ranked(const float* logits, int64_t n, int64_t k) {
-    std::vector<int64_t> ids;
+// ids <- those of the k highest logits above -inf, in descending order, equal ones by lower id.
+void rank(const float* logits, int64_t n, int64_t k, std::vector<int64_t>& ids) {
+    ids.clear();
     constexpr int64_t kInsert = 64;  // up to here inserting one by one is quicker than sorting the row
     if (k > kInsert) {
         for (int64_t id = 0; id < n; ++id)
@@ -69,7 +69,7 @@ std::vector<int64_t> ranked(const float* logits, int64_t n, int64_t k) {
         const auto end = ids.begin() + std::min(k, static_cast<int64_t>(ids.size()));
         std::partial_sort(ids.begin(), end, ids.end(), before);
         ids.erase(end, ids.end());
-        return ids;
+        return;
     }
     ids.reserve(static_cast<size_t>(k) + 1);
     float lowest = -INFINITY;  // what a new one must exceed
@@ -81,13 +81,12 @@ std::vector<int64_t> ranked(const float* logits, int64_t n, int64_t k) {
         if (static_cast<int64_t>(ids.size()) > k) ids.pop_back();
         if (static_cast<int64_t>(ids.size()) == k) lowest = logits[ids.back()];
     }
-    return ids;
 }
 
 }  // namespace
 
-int64_t draw(const float* logits, int64_t n, const DrawOptions& options, uint64_t seed, uint64_t step,
-             uint64_t stream) {
+int64_t draw(const float* logits, int64_t n, const DrawOptions& options, uint64_t seed, uint64_t step, uint64_t stream,
+             DrawScratch& scratch) {
     float highest = -INFINITY;
     int64_t best = 0;
     bool number = true;
@@ -101,13 +100,14 @@ int64_t draw(const float* logits, int64_t n, const DrawOptions& options, uint64_
     if (!number) return kNotANumber;
     if (highest == -INFINITY) return kNothingAllowed;
     if (options.temperature == 0) return best;
-    std::vector<float> shared;  // entries of +inf share the whole mass
-    if (highest == INFINITY) {
-        for (int64_t id = 0; id < n; ++id) shared.push_back(logits[id] == INFINITY ? 0.0F : -INFINITY);
-        logits = shared.data();
+    if (highest == INFINITY) {  // its entries share the whole mass
+        scratch.row.clear();
+        for (int64_t id = 0; id < n; ++id) scratch.row.push_back(logits[id] == INFINITY ? 0.0F : -INFINITY);
+        logits = scratch.row.data();
         highest = 0.0F;
     }
-    const std::vector<int64_t> ids = ranked(logits, n, options.top_k > 0 ? std::min(options.top_k, n) : n);
+    const std::vector<int64_t>& ids = scratch.ids;
+    rank(logits, n, options.top_k > 0 ? std::min(options.top_k, n) : n, scratch.ids);
     double total = 0;
     for (int64_t id = 0; id < n; ++id) total += exp_negative(static_cast<double>(logits[id]) - highest);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace dualar::nn {
 
@@ -16,8 +17,15 @@ struct DrawOptions {
 constexpr int64_t kNotANumber = -1;
 constexpr int64_t kNothingAllowed = -2;
 
+// Kept from draw to draw by the caller, so that a loop of them allocates once.
+struct DrawScratch {
+    std::vector<int64_t> ids;
+    std::vector<float> row;
+};
+
 // logits [n] -> an id. Both filters on the untempered softmax, then the temperature, then Gumbel-max with the noise of
 // (seed, step, stream, id). Equal logits rank by lower id.
-int64_t draw(const float* logits, int64_t n, const DrawOptions& options, uint64_t seed, uint64_t step, uint64_t stream);
+int64_t draw(const float* logits, int64_t n, const DrawOptions& options, uint64_t seed, uint64_t step, uint64_t stream,
+             DrawScratch& scratch);
 
 }  // namespace dualar::nn
