@@ -205,6 +205,9 @@ def test_info(qwen3_model: Callable[[str], Path]) -> None:
     assert code == 0, text
     for part in ("custom_voice, of size 0b6", "Talker", "Predictor", "ryan", "english", "3 layers", "in F32"):
         assert part in text
+    code, text = run("info", qwen3_model("tiny"))
+    assert code == 0 and "Speaker encoder types " in text
+    assert "Speakers" not in text and "[]" not in text
 
 
 def test_bench(qwen3_model: Callable[[str], Path]) -> None:

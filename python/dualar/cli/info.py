@@ -61,7 +61,7 @@ def info(
 
 
 def _line(title: str, text: str) -> None:
-    typer.echo(f"{title:<16}{text}")
+    typer.echo(f"{title:<23}{text}")
 
 
 def _word(value: object) -> str:
@@ -177,7 +177,7 @@ def _geometry(file: ModelFile) -> list[tuple[str, str]]:
     lines = []
     for title, keys in _QWEN3_GEOMETRY if _is_qwen3(file) else _GEOMETRY:
         values = ((words, file.get(key)) for key, words in keys.items())
-        text = ", ".join(words.format(_word(value)) for words, value in values if value is not None)
+        text = ", ".join(words.format(_word(value)) for words, value in values if value is not None and value != [])
         if text:
             lines.append((title, text))
     return lines
