@@ -59,6 +59,24 @@ class Bench:
         self.model = _core.DualAR(file, _core.Runtime(threads=options.threads), im_end_id=options.im_end_id)
         self.model.load()
 
+    def agreement(self, rows: int = 4, steps: int = 3) -> None:
+        """The rows' logits beside those of sessions that step alone, fed with the same random codes."""
+        rng, model = np.random.default_rng(0), self.model
+        alone, together = ([model.session(max_positions=64) for _ in range(rows)] for _ in range(2))
+        for r, pair in enumerate(zip(alone, together, strict=True)):
+            for session in pair:
+                session.prefill(text_prompt(model, 5 + 7 * r))
+        batch, logits, largest = _core.Batch(model), [], 0.0
+        for _ in range(steps):
+            codes = rng.integers(model.codebook_size, size=(rows, model.num_codebooks)).astype(np.int32)
+            columns = np.concatenate([model.semantic_begin_id + codes[:, :1], codes], axis=1)
+            logits = [session.step(column).logits for session, column in zip(alone, columns, strict=True)]
+            found = batch.step(together, columns)[0]
+            largest = max(largest, float(np.abs(found - np.stack(logits)).max()))
+        report.section("A row in a batch and alone")
+        print(f"largest difference of {rows} rows' logits over {steps} steps: {largest:.3g}", end=" ")
+        print(f"(logits up to {float(np.abs(np.stack(logits)).max()):.3g})")
+
     def throughput(self) -> None:
         o = self.options
         steps = 2 * (o.rounds + o.warmups) + max(o.rows) + 8
@@ -127,6 +145,7 @@ def main(arguments: list[str] | None = None) -> None:
     bench = Bench(file, options)
     extra = {"model": f"{Path(file.path).name}, {file.nbytes / 1e9:.2f} GB"}
     print(report.describe(threads=options.threads, warmups=options.warmups, extra=extra), flush=True)
+    bench.agreement()
     bench.throughput()
     if options.join:
         bench.join()
