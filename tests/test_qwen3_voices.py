@@ -43,6 +43,15 @@ def test_a_clone_has_both(engine: dualar.Engine, voice: dualar.Voice, clip: Any)
     assert voice.fingerprint == engine.codec.fingerprint and voice.sample_rate == 24000
 
 
+def test_a_batch_goes_on_from_the_recording_too(engine: dualar.Engine, voice: dualar.Voice, clip: Any) -> None:
+    voices = [voice, engine.clone(clip["wav"])]
+    asked = [dualar.SpeechRequest(text="hello there", voice=v, **OPTIONS) for v in voices]
+    for result in engine.synthesize_batch(asked, max_rows=2):
+        alone = engine.synthesize("hello there", voice=voices[result.index], **OPTIONS)
+        np.testing.assert_array_equal(result.get().codes, alone.codes)
+        np.testing.assert_array_equal(result.get().samples, alone.samples)
+
+
 def test_a_clone_without_a_transcript_is_the_vector_alone(
     engine: dualar.Engine, voice: dualar.Voice, clip: Any, tmp_path: Path
 ) -> None:

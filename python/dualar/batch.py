@@ -1,8 +1,7 @@
 """Many requests at once: rows that go forward together, so that the weights are read once for all of them.
 
-Owns `Batch`, its rows' joining, leaving, failing and ending, its limits, and `generate_batch`; leaves a row's rules to
-`frames.py`, and the computations to the compiled core (`_core.Batch`) or, for models that it does not batch, to each
-row's own session.
+Owns `Batch`, its rows' joining, leaving, failing and ending, and its limits; leaves a row's rules to `frames.py`, the
+computations to `batch_steps.py`, and the engine's verbs to `batch_engine.py`.
 
 What a row gives does not depend on the rows beside it: its noise is its own, and so are its session and its history.
 Its logits are those of the same request alone, bit for bit, where dualar's own kernels compute all products: on the CPU
@@ -14,14 +13,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dualar.batch_requests import GenerationRequest
+from dualar.batch_steps import steps_of
 from dualar.config import FishSampling, SamplingConfig, whole_number
 from dualar.frames import Frame, FrameRules, Generation
 from dualar.generate import Model, Session, is_backend_error
@@ -155,7 +154,7 @@ class Batch:
         )
         self._cached = checked_fast_ar(model, fast_ar)
         self._kv_type = kv_type
-        self._steps = _steps_of(model)
+        self._steps = steps_of(model)
         self._piece: int | None = getattr(model, "prefill_piece", None)
         self._sampling = SamplingConfig.fish() if sampling is None else sampling
         self._least = min_tokens_before_end
@@ -378,34 +377,6 @@ class Batch:
         if codes.shape[1] == 1:
             return self._steps.fast_begin(sessions, hidden, codes[:, 0])
         return self._steps.fast_step(sessions, codes[:, -1])
-
-
-class _Steps(Protocol):
-    """The computations of several sessions at once, as `_core.Batch` has them."""
-
-    def step(self, sessions: Sequence[Any], columns: Int32, /) -> tuple[Float32, Float32]: ...
-    def fast_begin(self, sessions: Sequence[Any], hidden: Float32, codes: Int32, /) -> Float32: ...
-    def fast_step(self, sessions: Sequence[Any], codes: Int32, /) -> Float32: ...
-
-
-class _InTurn:
-    """The same by each session's own calls, for models that the core does not batch."""
-
-    def step(self, sessions: Sequence[Any], columns: Int32, /) -> tuple[Float32, Float32]:
-        out = [session.step(column) for session, column in zip(sessions, columns, strict=True)]
-        return np.stack([o.logits for o in out]), np.stack([o.hidden for o in out])
-
-    def fast_begin(self, sessions: Sequence[Any], hidden: Float32, codes: Int32, /) -> Float32:
-        return np.stack([s.fast_begin(h, int(c)) for s, h, c in zip(sessions, hidden, codes, strict=True)])
-
-    def fast_step(self, sessions: Sequence[Any], codes: Int32, /) -> Float32:
-        return np.stack([s.fast_step(int(c)) for s, c in zip(sessions, codes, strict=True)])
-
-
-def _steps_of(model: Model) -> _Steps:
-    from dualar import _core
-
-    return _core.Batch(model) if isinstance(model, _core.DualAR) else _InTurn()
 
 
 def _draw_of(rules: FrameRules) -> tuple[float, float, int, int, int]:

@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from dualar.audio import Audio, decoded
 from dualar.batch import DEFAULT_MAX_ROWS, Batch, BatchRow
 from dualar.batch_requests import BatchResult, GenerationRequest
 from dualar.codec import Codec
 from dualar.config import DEFAULT_STALL_GUARD, SamplingConfig, StallGuard
 from dualar.frames import Frame, FrameRules, Generation
+from dualar.voices import find_voice
 
 if TYPE_CHECKING:
     from dualar.engine import Engine, VoiceLike
@@ -89,15 +93,18 @@ class Batches:
         engine = cast("Engine", self)
         codec, tokenizer = engine.codec, engine.tokenizer
         prompts: list[GenerationRequest] = []
+        before: list[npt.NDArray[np.int32] | None] = []
         for request in requests:
             speech = SpeechRequest(text=request) if isinstance(request, str) else request
             if not isinstance(speech, SpeechRequest):
                 raise ValueError(f"[batch] expected a str or a SpeechRequest, got {type(speech).__name__}")
+            voice = None if speech.voice is None else find_voice(speech.voice)
+            before.append(engine._family.decoded_before(voice))
             prompts.append(
                 GenerationRequest(
                     prompt=engine.build_prompt(
                         speech.text,
-                        voice=speech.voice,
+                        voice=voice,
                         language=speech.language,
                         speaker=speech.speaker,
                         instruct=speech.instruct,
@@ -111,7 +118,7 @@ class Batches:
                     text_tokens=len(tokenizer.encode_text(speech.text)),
                 )
             )
-        return _decoded(self.generate_batch(prompts, max_rows=max_rows, max_kv_bytes=max_kv_bytes), codec)
+        return _decoded(self.generate_batch(prompts, max_rows=max_rows, max_kv_bytes=max_kv_bytes), codec, before)
 
 
 def generate_batch(batch: Batch, requests: Iterable[GenerationRequest]) -> Iterator[BatchResult[Generation]]:
@@ -142,12 +149,15 @@ def _run(
         batch.close()
 
 
-def _decoded(results: Iterator[BatchResult[Generation]], codec: Codec) -> Iterator[BatchResult[Audio]]:
+def _decoded(
+    results: Iterator[BatchResult[Generation]], codec: Codec, before: list[npt.NDArray[np.int32] | None]
+) -> Iterator[BatchResult[Audio]]:
+    """before: for each request, the codes whose sound its own goes on from."""
     for result in results:
         value, error = None, result.error
         if result.value is not None:
             try:
-                value = decoded(result.value, codec)
+                value = decoded(result.value, codec, before=before[result.index])
             except Exception as failed:
                 error = failed
         yield BatchResult(index=result.index, value=value, error=error)

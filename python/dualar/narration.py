@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,6 @@ from dualar.family import Style
 from dualar.generate import Frame, FrameLoop, Timings
 from dualar.narrate import NarratedPiece, NarrationConfig, NarrationProgress, Narrator
 from dualar.narration_job import Job, Request
-from dualar.prefix_cache import PrefixCache
 from dualar.prompt import Turn
 from dualar.request import Prompt, checked_seed, frame_budget
 from dualar.stream import DEFAULT_MAX_AHEAD, AudioChunk, ChunkStream, Handover, check_cadence
@@ -35,8 +34,8 @@ from dualar.text import plain_text
 from dualar.voices import find_voice
 
 if TYPE_CHECKING:
-    from dualar.engine import VoiceLike
-    from dualar.family import Family, Model
+    from dualar.engine import Engine, VoiceLike
+    from dualar.family import Model
     from dualar.tokenizer import Tokenizer
 
 Int32 = npt.NDArray[np.int32]
@@ -207,36 +206,7 @@ class Speech:
 
 
 class Narrates:
-    """What `Engine` can do with long texts; the rest of it is what these methods use."""
-
-    if TYPE_CHECKING:
-        _fast_ar: str
-        _kv_type: str
-        _prefix_cache: PrefixCache
-        _family: Family
-        _fork_guard: Callable[[], None]
-
-        @property
-        def path(self) -> str: ...
-        @property
-        def model(self) -> Model: ...
-        @property
-        def codec(self) -> Codec: ...
-        @property
-        def tokenizer(self) -> Tokenizer: ...
-        @property
-        def sampling(self) -> SamplingConfig: ...
-        def _at_least(self, frames: int | None) -> int: ...
-        def _prompt(
-            self,
-            text: str,
-            voice: VoiceLike | None,
-            style: Style,
-            model: Model,
-            codec: Codec | None,
-            tokenizer: Tokenizer,
-            history: Sequence[Turn] = (),
-        ) -> Prompt: ...
+    """What `Engine` can do with long texts."""
 
     def narrate(
         self,
@@ -325,7 +295,8 @@ class Narrates:
             codec.sample_rate,
             whole_number("first_sample", first_sample, 0, 2**62),
         )
-        return NarrationStream(partial(_work, speech, narrator, handover), handover, check=self._fork_guard)
+        check = cast("Engine", self)._fork_guard
+        return NarrationStream(partial(_work, speech, narrator, handover), handover, check=check)
 
     def _narrator(
         self,
@@ -343,29 +314,30 @@ class Narrates:
         on_piece: Callable[[NarrationProgress], object] | None,
     ) -> tuple[Narrator, Codec, Int32 | None]:
         """Who makes the pieces, what decodes them, and the codes that each piece's sound goes on from."""
-        model, codec, tokenizer = self.model, self.codec, self.tokenizer
+        engine = cast("Engine", self)
+        model, codec, tokenizer = engine.model, engine.codec, engine.tokenizer
         config = config or NarrationConfig()
         generation = GenerationConfig(
             max_new_tokens=max_new_tokens,
-            min_tokens_before_end=self._at_least(min_tokens_before_end),
-            sampling=self.sampling if sampling is None else sampling,
+            min_tokens_before_end=engine._at_least(min_tokens_before_end),
+            sampling=engine.sampling if sampling is None else sampling,
             stall_guard=stall_guard,
         )
         found = None if voice is None else find_voice(voice)
 
         def build(words: str, history: Sequence[Turn]) -> Prompt:
-            turns = history if self._family.takes_history else ()
-            return self._prompt(words, found, style, model, codec, tokenizer, turns)
+            turns = history if engine._family.takes_history else ()
+            return engine._prompt(words, found, style, model, codec, tokenizer, turns)
 
         job = None
         if job_path is not None:
             request = Request.of(
-                plain_text(text), voice=found, generation=generation, config=config, model=self.path,
-                loop={"fast_ar": self._fast_ar, "kv_type": self._kv_type, **style.given()},
+                plain_text(text), voice=found, generation=generation, config=config, model=engine.path,
+                loop={"fast_ar": engine._fast_ar, "kv_type": engine._kv_type, **style.given()},
             )  # fmt: skip
             job = Job.open(job_path, request, seed=seed, num_codebooks=model.num_codebooks, codec=codec)
             seed = job.seed
-        loop = {"fast_ar": self._fast_ar, "kv_type": self._kv_type, "prefix_cache": self._prefix_cache}
+        loop = {"fast_ar": engine._fast_ar, "kv_type": engine._kv_type, "prefix_cache": engine._prefix_cache}
         narrator = Narrator(
             text,
             Voiced(model, tokenizer, build, generation, loop),
@@ -378,7 +350,7 @@ class Narrates:
             on_frame=on_frame,
             on_piece=on_piece,
         )
-        return narrator, codec, self._family.decoded_before(found)
+        return narrator, codec, engine._family.decoded_before(found)
 
 
 def _work(speech: Speech, narrator: Narrator, handover: Handover[NarrationResult]) -> None:
