@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,10 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 settings.register_profile("dualar")  # a busy machine is slow, not wrong
 settings.load_profile("dualar")
+
+# A shell starts what ends in `&` with SIGINT ignored, and programs under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
