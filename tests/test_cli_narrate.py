@@ -78,6 +78,15 @@ def test_options_reach_the_pieces(toy_model: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a.wav", "b.wav"]
 
 
+def test_several_pieces_at_once(toy_model: Path, tmp_path: Path) -> None:
+    with dualar.load(toy_model, threads=1) as engine:
+        wanted = engine.narrate(TEXT, seed=5, min_tokens_before_end=8, config=NarrationConfig(rows=2))
+        assert engine.narrate(TEXT, seed=5, min_tokens_before_end=8).codes.shape != wanted.codes.shape
+    result = run("say", TEXT, "-o", tmp_path / "a.wav", "--rows", "3", *OPTIONS)
+    assert result.exit_code == (1 if wanted.failed else 0), result.output
+    assert (tmp_path / "a.wav").read_bytes() == encode_wav(wanted.samples, wanted.sample_rate)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -65,10 +65,19 @@ class Scripted:
         frame_budget(FakeModel(context_length=self.context_length), self.config, prompt.shape[1], None)
 
     def loop(self, prompt: Any, text: str, seed: int) -> FrameLoop:
-        mains = self.scripts.get(text, [script(len(text), 1, 2, END)])
-        main = mains[min(sum(said == text for said, _, _ in self.asked), len(mains) - 1)]
+        model = FakeModel(main=self.next_script(text), context_length=self.context_length)
         self.asked.append((text, seed, prompt.T.tolist()))
-        return FrameLoop(FakeModel(main=main, context_length=self.context_length), prompt, self.config, seed=seed)
+        return FrameLoop(model, prompt, self.config, seed=seed)
+
+    def next_script(self, text: str) -> Main:
+        mains = self.scripts.get(text, [script(len(text), 1, 2, END)])
+        return mains[min(sum(said == text for said, _, _ in self.asked), len(mains) - 1)]
+
+    def batch(self, rows: int) -> Any:
+        raise NotImplementedError
+
+    def request(self, prompt: Any, text: str, seed: int, on_frame: Any) -> Any:
+        raise NotImplementedError
 
 
 def narrator(speaker: Scripted, text: str = TEXT, *, seed: int = 5, on: Any = None, **config: Any) -> Narrator:

@@ -233,6 +233,7 @@ def test_pieces_that_failed_are_tried_again_where_more_attempts_are_allowed(engi
         ({"config": NarrationConfig(piece_size=20, context_tokens=120, pause_ms=3)}, "pauses"),
         ({"seed": 4}, "seed 3"),
         ({"voice": True}, "voice"),
+        ({"config": NarrationConfig(piece_size=20, context_tokens=120, rows=2)}, "context"),
     ],
 )
 def test_a_job_is_for_one_request(engine: Engine, tmp_path: Path, change: dict[str, Any], name: str) -> None:
@@ -273,7 +274,6 @@ DAMAGES: dict[str, Any] = {
     "no JSON": lambda lines: ["RIFF", *lines],
     "newer": lambda lines: [lines[0].replace('"version":1', '"version":2'), *lines[1:]],
     "a seed that is none": lambda lines: [lines[0].replace('"seed":3', '"seed":-3'), *lines[1:]],
-    "a piece is missing": lambda lines: [lines[0], *lines[2:]],
     "a code was changed": lambda lines: [lines[0], lines[1].replace('"codes":[[', '"codes":[[1'), *lines[2:]],
     "a code out of range": lambda lines: [lines[0], lines[1].replace('"codes":[[', '"codes":[[99999'), *lines[2:]],
     "a code that is none": lambda lines: [lines[0], lines[1].replace('"codes":[[', '"codes":[["a",'), *lines[2:]],
@@ -294,6 +294,15 @@ def test_a_damaged_job_is_refused(engine: Engine, tmp_path: Path, damage: str) -
     with pytest.raises(ValueError, match=r"\[job\] expected .*|expected a seed") as caught:
         engine.narrate(TEXT, job=job, **OPTIONS)
     assert "a.job" in str(caught.value) or "seed" in str(caught.value)
+
+
+def test_a_piece_that_is_missing_is_spoken_again(engine: Engine, whole: Narration, tmp_path: Path) -> None:
+    job = tmp_path / "a.job"
+    engine.narrate(TEXT, job=job, **OPTIONS)
+    lines = job.read_text(encoding="utf-8").splitlines(keepends=True)
+    job.write_text("".join([*lines[:2], *lines[3:]]), encoding="utf-8")
+    assert settled_samples(job, retries=1) == [whole.pieces[0].sample_count]
+    assert_same(engine.narrate(TEXT, job=job, **OPTIONS), whole)
 
 
 def test_a_job_is_lines_of_json(engine: Engine, whole: Narration, tmp_path: Path) -> None:

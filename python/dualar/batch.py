@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from dualar.batch_requests import GenerationRequest
 from dualar.batch_steps import steps_of
-from dualar.config import FishSampling, SamplingConfig, whole_number
+from dualar.config import MOST_ROWS, FishSampling, SamplingConfig, whole_number
 from dualar.frames import Frame, FrameRules, Generation
 from dualar.generate import Model, Session, is_backend_error
 from dualar.prefix_cache import PrefixCache, prefix_length
@@ -32,7 +32,6 @@ Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
 
 DEFAULT_MAX_ROWS = 8
-_MOST_ROWS = 256  # of the core's Batch
 
 
 class BatchRow:
@@ -148,7 +147,7 @@ class Batch:
         min_tokens_before_end: of requests that do not say. ValueError for an option out of range.
         """
         self._model = model
-        self.max_rows = whole_number("batch.max_rows", max_rows, 1, _MOST_ROWS)
+        self.max_rows = whole_number("batch.max_rows", max_rows, 1, MOST_ROWS)
         self.max_kv_bytes = (
             None if max_kv_bytes is None else whole_number("batch.max_kv_bytes", max_kv_bytes, 1, 2**63 - 1)
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 DEFAULT_MAX_NEW_TOKENS = 1024
+MOST_ROWS = 256  # that a batch may have: of the core's Batch
 
 _INT_MAX = 2**31 - 1
 

@@ -1,9 +1,9 @@
 """A long text, spoken piece by piece: which text comes next, after what, with which seed, and what if it fails.
 
 Owns the run over the pieces: their seeds, the earlier turns that each is given as context, its attempts, and where its
-sound stands in the whole. Leaves the cutting to `long_text.py`, the frames to `generate.py`, samples and threads to
-`narration.py`, and the file of a job that can be continued to `narration_job.py`. Knows no engine: what it needs of a
-model is a `Speaker`.
+sound stands in the whole. Leaves the cutting to `long_text.py`, the frames to `generate.py`, several pieces at once to
+`narrate_rows.py`, samples and threads to `narration.py`, and the file of a job that can be continued to
+`narration_job.py`. Knows no engine: what it needs of a model is a `Speaker`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from typing import Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dualar.config import _INT_MAX, DEFAULT_MAX_NEW_TOKENS, Validated, option
+from dualar.batch import Batch
+from dualar.batch_requests import GenerationRequest
+from dualar.config import _INT_MAX, DEFAULT_MAX_NEW_TOKENS, MOST_ROWS, Validated, option
 from dualar.generate import FinishReason, Frame, FrameLoop, Generation
 from dualar.long_text import DEFAULT_MAX_SIZE, Piece, PieceEnd, speech_size, split_text
+from dualar.narrate_rows import PieceRows
 from dualar.prompt import Turn, require_words
 from dualar.request import Prompt, checked_seed
 from dualar.text import plain_text
@@ -32,6 +35,8 @@ DEFAULT_PAUSES: Mapping[PieceEnd, float] = {
     "turn": 250.0, "paragraph": 500.0, "sentence": 150.0, "clause": 0.0, "word": 0.0, "text": 0.0,
 }  # fmt: skip
 
+NOT_PLACED = -1  # as sample_start of a piece that is spoken before those in front of it
+
 _log = logging.getLogger("dualar")
 
 
@@ -41,6 +46,10 @@ class NarrationConfig(Validated):
 
     pause_ms: silence after a piece, by what ends with it ("turn", "paragraph", "sentence", "clause" or "word"): numbers
     for some of these, or one for all of them; the rest is `DEFAULT_PAUSES`.
+
+    rows: above 1, so many pieces are spoken at once, as a batch, and still heard in order. The turns just before a
+    piece are then being spoken too, so its context is the first piece instead, which is spoken alone. Any number of
+    rows above 1 gives the same sound, for weights in the types that `dualar.batch` names.
     """
 
     family = "narrate"
@@ -48,6 +57,7 @@ class NarrationConfig(Validated):
     piece_size: int = option(DEFAULT_MAX_SIZE, 1, _INT_MAX, "how long a piece may get, in letters")
     context_tokens: int = option(768, 0, _INT_MAX, "positions of earlier turns that a piece is given; 0 is none")
     retries: int = option(1, 0, 100, "how often a piece that failed is tried again, each time with another seed")
+    rows: int = option(1, 1, MOST_ROWS, "how many pieces are spoken at once")
     pause_ms: float | Mapping[PieceEnd, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,6 +123,10 @@ class Speaker(Protocol):
     def prompt(self, text: str, history: Sequence[Turn], /) -> Prompt: ...
     def check(self, prompt: Prompt, /) -> None: ...  # ValueError where it leaves no room to speak
     def loop(self, prompt: Prompt, text: str, seed: int, /) -> FrameLoop: ...
+    def batch(self, rows: int, /) -> Batch: ...
+    def request(
+        self, prompt: Prompt, text: str, seed: int, on_frame: Callable[[Frame], object] | None, /
+    ) -> GenerationRequest: ...
 
 
 class Job(Protocol):
@@ -183,6 +197,7 @@ class Narrator(Iterator[NarratedPiece]):
         self.cancelled = False
         self.prefill_ms = self.loop_ms = 0.0
         self.frames_made = self.frames_kept = 0  # in this run, not those of a job; the latter without failed attempts
+        self._rows: PieceRows[NarratedPiece] | None = None
         self._turns: list[Turn] = []
         self._generator = self._run()
 
@@ -196,18 +211,20 @@ class Narrator(Iterator[NarratedPiece]):
     def close(self) -> None:
         """Stop; `cancelled` unless all pieces were done."""
         self._generator.close()
+        if self._rows is not None:
+            self._rows.close()
         self.cancelled |= len(self.pieces) < len(self._texts)
 
     def _run(self) -> Generator[NarratedPiece, None, None]:
         position = pause = 0
         sizes = [speech_size(piece.text) for piece in self._texts]
-        spent, spoken_size = 0.0, 0
+        spent, made_here = 0.0, set[int]()
         for index, text in enumerate(self._texts):
             began = time.perf_counter()
-            piece = None if self._job is None else self._job.finished(index, self._config.retries)
+            piece = self._kept(index)
             made = piece is None
             if piece is None:
-                piece = self._speak(index, text)
+                piece = self._speak(index) if self._alone() else self._take(index)
             if piece is None:  # cancelled
                 self.cancelled = True
                 return
@@ -224,8 +241,9 @@ class Narrator(Iterator[NarratedPiece]):
             stop = False
             if made:
                 spent += time.perf_counter() - began
-                spoken_size += sizes[index]
-                left = spent / max(spoken_size, 1) * sum(sizes[index + 1 :])
+                made_here |= {index} if self._rows is None else {index, *self._rows.done}
+                size, ahead = sum(sizes[i] for i in made_here), sum(sizes[i] for i in made_here if i > index)
+                left = spent / max(size, 1) * (sum(sizes[index + 1 :]) - ahead)
                 progress = NarrationProgress(piece=piece, done=index + 1, total=len(self._texts), seconds_left=left)
                 stop = self._on_piece is not None and self._on_piece(progress) is False
             yield piece
@@ -233,36 +251,33 @@ class Narrator(Iterator[NarratedPiece]):
                 self.cancelled = index + 1 < len(self._texts)
                 return
 
-    def _speak(self, index: int, text: Piece) -> NarratedPiece | None:
+    def _kept(self, index: int) -> NarratedPiece | None:
+        """The piece as an earlier run left it in the job."""
+        if self._job is None or (self._rows is not None and index in self._rows.pieces):
+            return None
+        return self._job.finished(index, self._config.retries)
+
+    def _alone(self) -> bool:
+        """Whether the next piece is spoken by itself: what it says, or the one after it, is context for the others."""
+        return self._config.rows == 1 or (self._config.context_tokens > 0 and not self._turns)
+
+    def _speak(self, index: int) -> NarratedPiece | None:
         """The piece, after as many attempts as it takes or may; None once cancelled."""
+        text = self._texts[index]
         prompt = self._prompt(text)
-        first = 0 if self._job is None else self._job.attempts(index)
-        for attempt in range(first, self._config.retries + 1):
-            seed = piece_seed(self.seed, index, attempt)
-            made, error = self._attempt(prompt, text, seed)
+        piece = None
+        for attempt in range(self._first_attempt(index), self._config.retries + 1):
+            made, error = self._attempt(prompt, text, piece_seed(self.seed, index, attempt))
             if made is not None and made.finish_reason == "cancelled":
                 return None
-            if error is None:
+            piece = self._settled(index, attempt, made, error)
+            if piece is not None:
                 break
-            _log.info("[narrate] piece %d, attempt %d: %s", index + 1, attempt + 1, error)
-        frames = 0 if made is None or error is not None else made.codes.shape[1]
-        return NarratedPiece(
-            index=index,
-            text=text.text,
-            start=text.start,
-            ends=text.end,
-            codes=np.zeros((self._speaker.num_codebooks, 0), np.int32) if made is None else made.codes[:, :frames],
-            seed=seed,
-            attempts=attempt + 1,
-            finish_reason=None if made is None else made.finish_reason,
-            error=error,
-            padded_frames=0 if made is None or error is not None else made.padded_frames,
-            sample_start=0,
-            sample_count=frames * self._frame_samples,
-        )
+        assert piece is not None  # the last attempt is settled in any case
+        return piece
 
     def _attempt(self, prompt: Prompt, text: Piece, seed: int) -> tuple[Generation | None, str | None]:
-        """What was made, None after an error of the model; and why it will not do, None where it will."""
+        """What was made, None after an error of the model; and that error."""
         from dualar._core import ModelError
 
         loop = self._speaker.loop(prompt, text.text, seed)
@@ -281,16 +296,76 @@ class Narrator(Iterator[NarratedPiece]):
         self.frames_made += loop.frames
         self.prefill_ms += made.timings.prefill_ms
         self.loop_ms += made.timings.loop_ms
-        return (made, _failure(made)) if error is None else (None, error)
+        return (made, None) if error is None else (None, error)
+
+    def _take(self, index: int) -> NarratedPiece | None:
+        """The piece, of those that are spoken at once; None once cancelled."""
+        if self._rows is None:
+            self._rows = PieceRows(
+                self._speaker.batch(self._config.rows),
+                [(i, self._first_attempt(i)) for i in range(index, len(self)) if self._kept(i) is None],
+                self._request,
+                self._settled_ahead,
+            )
+        before = self._rows.seconds, self._rows.frames, self.prefill_ms
+        piece = self._rows.take(index)
+        self.frames_made += self._rows.frames - before[1]
+        self.loop_ms += (self._rows.seconds - before[0]) * 1e3 - (self.prefill_ms - before[2])
+        return piece
+
+    def _request(self, index: int, attempt: int) -> GenerationRequest:
+        text, seed = self._texts[index], piece_seed(self.seed, index, attempt)
+        return self._speaker.request(self._prompt(text), text.text, seed, self._on_frame)
+
+    def _settled_ahead(
+        self, index: int, attempt: int, made: Generation | None, error: str | None
+    ) -> NarratedPiece | None:
+        """A row's piece, in the job at once: the interruption may come before its turn."""
+        if made is not None:
+            self.prefill_ms += made.timings.prefill_ms
+        piece = self._settled(index, attempt, made, error)
+        if piece is not None and self._job is not None:
+            self._job.add(piece)
+        return piece
+
+    def _first_attempt(self, index: int) -> int:
+        return 0 if self._job is None else self._job.attempts(index)
+
+    def _settled(self, index: int, attempt: int, made: Generation | None, error: str | None) -> NarratedPiece | None:
+        """The piece that an attempt makes, not placed yet; None where another one is to follow. error: of the model."""
+        text = self._texts[index]
+        error = _failure(made) if made is not None else error
+        if error is not None:
+            _log.info("[narrate] piece %d, attempt %d: %s", index + 1, attempt + 1, error)
+            if attempt < self._config.retries:
+                return None
+        spoken = made if error is None else None
+        codes = np.zeros((self._speaker.num_codebooks, 0), np.int32) if spoken is None else spoken.codes
+        return NarratedPiece(
+            index=index,
+            text=text.text,
+            start=text.start,
+            ends=text.end,
+            codes=codes,
+            seed=piece_seed(self.seed, index, attempt),
+            attempts=attempt + 1,
+            finish_reason=None if made is None else made.finish_reason,
+            error=error,
+            padded_frames=0 if spoken is None else spoken.padded_frames,
+            sample_start=NOT_PLACED,
+            sample_count=codes.shape[1] * self._frame_samples,
+        )
 
     def _prompt(self, text: Piece) -> Prompt:
-        """The prompt, after as many of the last turns as fit into context_tokens and leave room to speak."""
+        """The prompt, after as many of the last turns as fit into context_tokens and leave room to speak; where several
+        pieces are spoken at once, after the first turn, or none."""
         spoken = _spoken(text)
         best = self._speaker.prompt(spoken, [])
         alone, room = best.shape[1], self._speaker.context_length
         room -= min(DEFAULT_MAX_NEW_TOKENS, room - alone) if self._reserve is None else self._reserve
-        for count in range(1, len(self._turns) + 1):
-            longer = self._speaker.prompt(spoken, self._turns[-count:])
+        turns = self._turns if self._config.rows == 1 else self._turns[:1]
+        for count in range(1, len(turns) + 1):
+            longer = self._speaker.prompt(spoken, turns[-count:])
             if longer.shape[1] - alone > self._config.context_tokens or longer.shape[1] > room:
                 break
             best = longer

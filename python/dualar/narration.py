@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dualar.audio import Audio, Subtype, write_wav
+from dualar.batch import Batch
+from dualar.batch_requests import GenerationRequest
 from dualar.codec import Codec, CodecStream
 from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard, whole_number
 from dualar.family import Style
@@ -136,6 +138,24 @@ class Voiced:
         tokens = len(self._tokenizer.encode_text(text))
         return FrameLoop(self._model, prompt, self._config, seed=seed, text_tokens=tokens, **self._loop_options)
 
+    def batch(self, rows: int) -> Batch:
+        return Batch(self._model, max_rows=rows, **self._loop_options)
+
+    def request(
+        self, prompt: Prompt, text: str, seed: int, on_frame: Callable[[Frame], object] | None
+    ) -> GenerationRequest:
+        config = self._config
+        return GenerationRequest(
+            prompt=prompt,
+            max_new_tokens=config.max_new_tokens,
+            min_tokens_before_end=config.min_tokens_before_end,
+            sampling=config.sampling,
+            seed=seed,
+            on_frame=on_frame,
+            stall_guard=config.stall_guard,
+            text_tokens=len(self._tokenizer.encode_text(text)),
+        )
+
 
 class Speech:
     """From a narrator's pieces to chunks, and the sum of it."""
@@ -230,14 +250,16 @@ class Narrates:
 
         Each piece is asked for with the turns before it as context, so that the speech goes on as it began. Speaker
         tags (`<|speaker:1|>`) make turns of their own. config: how long pieces and pauses are, how much context, how
-        often a piece that fails is tried again; then it is left out, and named in `failed`. voice, language, speaker,
-        instruct, sampling and stall_guard: as for `synthesize`; Qwen3-TTS models have no place for context.
+        often a piece that fails is tried again; then it is left out, and named in `failed`; and how many pieces are
+        spoken at once (`NarrationConfig.rows`). voice, language, speaker, instruct, sampling and stall_guard: as for
+        `synthesize`; Qwen3-TTS models have no place for context.
         max_new_tokens and min_tokens_before_end: of each piece.
         seed: the same one, the same samples; each piece has its own from it (`dualar.narrate.piece_seed`).
 
         job: a file in which finished pieces are kept; one that exists is continued, if text, voice, options and model
         are those that began it (else a ValueError says what differs). on_frame is called with each Frame, its index
-        counted in its piece, on_piece after each piece; a return that is False stops, and what was finished is kept.
+        counted in its piece (with several rows the frames of several pieces come in turn), on_piece after each piece;
+        a return that is False stops, and what was finished is kept.
 
         Errors: as for `synthesize`; BackendError ends the whole, a job keeps what was finished.
         """

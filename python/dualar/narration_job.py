@@ -4,9 +4,10 @@ Owns its format and the question whether a file belongs to a request. Leaves the
 
 Text in UTF-8, a JSON object a line. The first one says what was asked for: `format` "dualar job", `version` 1, `seed`,
 `pieces` (how many the text has) and `request`, fingerprints of text, voice, model and options. Then one for each
-finished piece, in order; of two for one piece the later counts. A piece has the fields of `NarratedPiece`, its codes as
-a list for each codebook, and `crc`, the CRC-32 of its codes as int32, little-endian, row by row. A last line that was
-cut short, as by a power cut, is as if it had not been written.
+finished piece, as they were finished; of two for one piece the later counts. A piece has the fields of `NarratedPiece`,
+its codes as a list for each codebook, and `crc`, the CRC-32 of its codes as int32, little-endian, row by row. Its
+`sample_start` is null while pieces in front of it are not finished. A last line that was cut short, as by a power cut,
+is as if it had not been written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dualar.audio import check_writable
 from dualar.config import GenerationConfig, whole_number
 from dualar.generate import FinishReason
 from dualar.long_text import Piece
-from dualar.narrate import NarratedPiece, NarrationConfig, plan
+from dualar.narrate import NOT_PLACED, NarratedPiece, NarrationConfig, plan
 from dualar.prompt import require_codes
 from dualar.request import checked_seed
 
@@ -65,6 +66,7 @@ class Request:
             "piece_size": config.piece_size,
             "context_tokens": config.context_tokens,
             "pauses": config.pauses,
+            **({"context": "first piece"} if config.rows > 1 else {}),
             **loop,
         }
         identity = {
@@ -113,17 +115,17 @@ class Job:
         header = lines[0]
         if seed is not None and seed != header["seed"]:
             raise ValueError(f"[job] expected seed {header['seed']}, with which {target} was begun, got {seed}")
-        for name, value in request.identity.items():
-            if header["request"].get(name) != value:
+        begun_with = header["request"]
+        for name in {**request.identity, **begun_with}:
+            there, value = begun_with.get(name, "none"), request.identity.get(name, "none")
+            if there != value:
                 raise ValueError(
-                    f"[job] expected the {name} with which {target} was begun ({header['request'].get(name)}), "
-                    f"got another ({value}): it cannot be continued with this"
+                    f"[job] expected the {name} with which {target} was begun ({there}), got another ({value}): it "
+                    "cannot be continued with this"
                 )
         pieces: dict[int, NarratedPiece] = {}
         for number, line in enumerate(lines[1:], 2):
             piece = _piece(target, number, line, request.pieces, num_codebooks, max(codec.codebook_sizes))
-            if piece.index > len(pieces):
-                raise _damaged(target, number, f"piece {len(pieces)}", f"piece {piece.index}")
             pieces[piece.index] = piece
         _cut_to_lines(target)
         return cls(target, header["seed"], pieces)
@@ -141,6 +143,8 @@ class Job:
         """Keep a piece; it is on the disk when this returns."""
         codes = np.ascontiguousarray(piece.codes, "<i4")
         entry = {f.name: getattr(piece, f.name) for f in fields(piece)}
+        if piece.sample_start == NOT_PLACED:
+            entry["sample_start"] = None
         self._append({**entry, "codes": codes.tolist(), "crc": zlib.crc32(codes.tobytes())})
         self._pieces[piece.index] = piece
 
@@ -160,12 +164,14 @@ def settled_samples(path: str | os.PathLike[str], *, retries: int) -> list[int]:
     target = Path(path)
     entries: dict[int, dict[str, Any]] = {}
     for number, line in enumerate(_read(target)[1:], 2):
-        if not isinstance(line.get("index"), int) or not isinstance(line.get("sample_start"), int):
+        if not isinstance(line.get("index"), int) or not isinstance(line.get("sample_start"), int | None):
             raise _damaged(target, number, "a finished piece", repr(line)[:60])
         entries[line["index"]] = line
-    ends = []
-    for entry in entries.values():
+    ends: list[int] = []
+    while (entry := entries.get(len(ends))) is not None:
         if entry.get("error") is not None and entry["attempts"] <= retries:
+            break
+        if entry["sample_start"] is None:
             break
         ends.append(entry["sample_start"] + entry["sample_count"])
     return ends
@@ -237,9 +243,9 @@ def _piece(
         if not isinstance(line["error"], str | None):
             raise ValueError("an error that is no text")
         counts = {
-            name: whole_number(name, line[name], 0, 2**62)
-            for name in ("attempts", "padded_frames", "sample_start", "sample_count")
+            name: whole_number(name, line[name], 0, 2**62) for name in ("attempts", "padded_frames", "sample_count")
         }
+        start = line["sample_start"]
         return NarratedPiece(
             index=index,
             text=text.text,
@@ -249,6 +255,7 @@ def _piece(
             seed=checked_seed(line["seed"]),
             finish_reason=line["finish_reason"],
             error=line["error"],
+            sample_start=NOT_PLACED if start is None else whole_number("sample_start", start, 0, 2**62),
             **counts,
         )
     except (KeyError, TypeError, ValueError) as error:

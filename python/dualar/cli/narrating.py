@@ -62,6 +62,17 @@ RetriesOption = Annotated[
         help="Of a long text: how often a piece that fails is tried again, each time with another seed.",
     ),
 ]
+RowsOption = Annotated[
+    int,
+    typer.Option(
+        "--rows",
+        metavar="N",
+        min=1,
+        max=256,
+        help="Of a long text: how many pieces are made at once. Above 1 the whole is done sooner, and each piece has "
+        "the first one as context in place of those before it.",
+    ),
+]
 ContinueOption = Annotated[
     Path | None,
     typer.Option(

@@ -171,6 +171,7 @@ def say(
     pause: narrating.PauseOption = None,
     context: narrating.ContextOption = 768,
     retries: narrating.RetriesOption = 1,
+    rows: narrating.RowsOption = 1,
     continue_from: narrating.ContinueOption = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Write the speech as it is made; the file is a whole one at any time.")
@@ -273,7 +274,9 @@ def say(
         import dualar
         from dualar import narrate
 
-        config = narrate.NarrationConfig(pause_ms=narrating.read_pauses(pause), context_tokens=context, retries=retries)
+        config = narrate.NarrationConfig(
+            pause_ms=narrating.read_pauses(pause), context_tokens=context, retries=retries, rows=rows
+        )
         is_long = continue_from is not None or len(narrate.plan(words, config)) > 1
         job = narrating.job_for(output, continue_from, force=force) if is_long else None
         reference = None if voice is None else common.find_voice(voice)  # told before the model is loaded
