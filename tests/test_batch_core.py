@@ -4,6 +4,7 @@ compute the products, within rounding for the weight types that are left to ggml
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from dualar import _core
 from fixtures.make_toy_model import write_toy_model
-from fixtures.s2_layout import WIDE
+from fixtures.s2_layout import MINI, WIDE
 
 EXACT = ["F32", "F16", "Q8_0", "Q4_0", "Q4_K"]
 CLOSE = ["BF16", "Q5_K", "Q6_K"]
@@ -94,6 +95,16 @@ def test_weight_types(wide: tuple[str, Path], threads: int) -> None:
     pairs = Pairs(model, [5, 40, 2, 65, 13, 1, 1, 8, 20])
     check = np.testing.assert_array_equal if weight_type in EXACT else close
     step_some(pairs, _core.Batch(model), check, rounds=6 if threads == 1 else 2)
+
+
+def test_at_the_width_of_a_real_model(tmp_path: Path) -> None:
+    """The widths of a 0.6 B model, whose products are shared out and cut otherwise than small ones; fewer layers."""
+    real = replace(WIDE, slow=replace(MINI.slow, layers=2), fast=replace(MINI.fast, layers=2))
+    path = tmp_path / "real.gguf"
+    write_toy_model(path, geometry=real, weight_type="Q8_0", quantize=_core.quantize)
+    model = _core.DualAR(_core.ModelFile(str(path)), _core.Runtime(threads=2), im_end_id=0)
+    pairs = Pairs(model, [5, 70, 2, 1, 20, 9, 33, 12])
+    step_some(pairs, _core.Batch(model), np.testing.assert_array_equal, rounds=3)
 
 
 def test_a_prompt_of_two_positions_then_many_rows(toy_model: Path) -> None:
