@@ -35,6 +35,9 @@ py::array_t<int32_t> encode(CodecEncoder& encoder, Encode step, const py::array&
 }  // namespace
 
 void bind_codec(py::module_& m) {
+    py::class_<CodecSnapshot>(m, "CodecSnapshot", "Where a stream was after some frames.")
+        .def_property_readonly("nbytes", &CodecSnapshot::nbytes);
+
     py::class_<CodecStream>(m, "CodecStream", "Streaming decoder state; one thread at a time.")
         .def_property_readonly("max_frames", &CodecStream::max_frames)
         .def_property_readonly("nbytes", &CodecStream::nbytes)
@@ -52,6 +55,8 @@ void bind_codec(py::module_& m) {
             },
             py::arg("codes"))
         .def("reset", &CodecStream::reset)
+        .def("snapshot", &CodecStream::snapshot, py::call_guard<py::gil_scoped_release>())
+        .def("restore", &CodecStream::restore, py::arg("snapshot"), py::call_guard<py::gil_scoped_release>())
         .def(
             "_profile",
             [](CodecStream& s, const py::array& codes) {

@@ -17,8 +17,14 @@ std::shared_ptr<Codec> open_codec(std::shared_ptr<const GgufFile> file, std::sha
     return std::make_shared<Dac>(std::move(file), std::move(backend));
 }
 
-CodecStream::CodecStream(std::shared_ptr<const Codec> codec, int64_t max_frames)
-    : codec_(std::move(codec)), max_frames_(checked_frames(max_frames)), graphs_(static_cast<size_t>(max_frames) + 1) {}
+CodecStream::CodecStream(std::shared_ptr<const Codec> codec, int64_t max_frames, const Parts& parts)
+    : codec_(std::move(codec)),
+      max_frames_(checked_frames(max_frames)),
+      rvq_(parts.rvq),
+      max_nodes_(kNodesPerConv * parts.sizes.size() + nn::kNodesPerBlock * parts.transformer.blocks.size() + 64),
+      transformer_(*codec_->backend(), parts.transformer, max_frames, parts.name),
+      columns_(*codec_->backend(), parts.sizes),
+      graphs_(static_cast<size_t>(max_frames) + 1) {}
 
 void CodecStream::check(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) const {
     const std::vector<int64_t> sizes = codec_->codebook_sizes();
@@ -42,10 +48,17 @@ Graph& CodecStream::ready(const std::vector<int32_t>& codes, int64_t codebooks, 
     std::unique_ptr<Graph>& graph = graphs_[static_cast<size_t>(frames)];
     if (!graph) {
         ++graph_builds_;
-        graph = std::make_unique<Graph>(codec_->backend(), max_nodes(), [&](GraphBuilder& g) { build(g, frames); });
+        graph = std::make_unique<Graph>(codec_->backend(), max_nodes_, [&](GraphBuilder& g) { build(g, frames); });
     }
     set(*graph, codes, frames);
     return *graph;
+}
+
+void CodecStream::set(Graph& graph, const std::vector<int32_t>& codes, int64_t frames) {
+    looked_up_.resize(static_cast<size_t>(frames * rvq_.columns()));
+    rvq_.look_up(codes.data(), frames, looked_up_.data());
+    graph.set("x", looked_up_.data(), looked_up_.size() * sizeof(float));
+    transformer_.set(graph, frames);
 }
 
 std::vector<float> CodecStream::push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
@@ -53,7 +66,7 @@ std::vector<float> CodecStream::push(const std::vector<int32_t>& codes, int64_t 
     if (frames == 0 && codebooks == codec_->num_codebooks()) return {};
     Graph& graph = ready(codes, codebooks, frames);
     graph.compute();
-    advance(frames);
+    transformer_.advance(frames);
     std::vector<float> samples(static_cast<size_t>(frames * codec_->samples_per_frame()));
     graph.get("samples", samples.data(), samples.size());
     post(samples);
@@ -65,7 +78,7 @@ std::map<std::string, double> CodecStream::profile(const std::vector<int32_t>& c
     const OneThread::Use use(one_thread_, "codec stream");
     if (frames < 1) throw std::invalid_argument("[codes] expected at least one frame, got none");
     const std::map<std::string, double> seconds = ready(codes, codebooks, frames).profile();
-    advance(frames);
+    transformer_.advance(frames);
     return seconds;
 }
 
@@ -74,10 +87,10 @@ std::map<std::string, std::vector<float>> CodecStream::probe(const std::vector<i
     const OneThread::Use use(one_thread_, "codec stream");
     if (frames < 1) throw std::invalid_argument("[codes] expected at least one frame, got none");
     check(codes, codebooks, frames);
-    Graph graph(codec_->backend(), max_nodes(), [&](GraphBuilder& g) { build(g, frames); }, /*keep_probes=*/true);
+    Graph graph(codec_->backend(), max_nodes_, [&](GraphBuilder& g) { build(g, frames); }, /*keep_probes=*/true);
     set(graph, codes, frames);
     graph.compute();
-    advance(frames);
+    transformer_.advance(frames);
     std::map<std::string, std::vector<float>> found;
     for (const std::string& name : graph.output_names()) found[name] = graph.get(name);
     return found;
@@ -85,7 +98,26 @@ std::map<std::string, std::vector<float>> CodecStream::probe(const std::vector<i
 
 void CodecStream::reset() {
     const OneThread::Use use(one_thread_, "codec stream");
-    clear();
+    columns_.reset();
+    transformer_.reset();
+}
+
+CodecSnapshot CodecStream::snapshot() {
+    const OneThread::Use use(one_thread_, "codec stream");
+    codec_->backend()->check_process();
+    return {codec_, max_frames_, transformer_.position(), transformer_.read(), columns_.read()};
+}
+
+void CodecStream::restore(const CodecSnapshot& snapshot) {
+    const OneThread::Use use(one_thread_, "codec stream");
+    codec_->backend()->check_process();
+    if (snapshot.codec != codec_)
+        throw std::invalid_argument("[codec] expected a snapshot of this codec, got one of another");
+    if (snapshot.max_frames != max_frames_)
+        throw std::invalid_argument(text("[codec] expected a snapshot of a stream of ", max_frames_,
+                                         " frames a push, got one of ", snapshot.max_frames));
+    transformer_.write(snapshot.positions, snapshot.rows);
+    columns_.write(snapshot.columns);
 }
 
 CodecEncoder::CodecEncoder(std::shared_ptr<const Codec> codec, int64_t max_frames)

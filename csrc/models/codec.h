@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "nn/causal_conv.h"
+#include "nn/rvq.h"
+#include "nn/windowed_transformer.h"
 #include "runtime/gguf_file.h"
 #include "runtime/graph.h"
 #include "runtime/one_thread.h"
@@ -49,6 +52,17 @@ class Codec : public std::enable_shared_from_this<Codec> {
 // The codec of a file, of the family that the file's architecture says. ModelError for what is wrong with it.
 std::shared_ptr<Codec> open_codec(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend);
 
+// Where a stream was after some frames, on the host.
+struct CodecSnapshot {
+    std::shared_ptr<const Codec> codec;
+    int64_t max_frames;
+    int64_t positions;           // of the transformer
+    std::vector<char> rows;      // of its cache
+    std::vector<float> columns;  // of the convolutions
+
+    size_t nbytes() const { return rows.size() + columns.size() * sizeof(float); }
+};
+
 // One stream's state.
 class CodecStream {
   public:
@@ -60,6 +74,9 @@ class CodecStream {
     // std::invalid_argument for what does not fit; nothing has changed then.
     std::vector<float> push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames);
     void reset();
+    CodecSnapshot snapshot();
+    // Go on from there. std::invalid_argument for one of another codec or max_frames.
+    void restore(const CodecSnapshot& snapshot);
     // A push, and the seconds that each kind of layer took: for benchmarks.
     std::map<std::string, double> profile(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames);
     // A push, and what came out of the layers that have a name, column by column: for tests.
@@ -67,28 +84,39 @@ class CodecStream {
                                                     int64_t frames);
 
     int64_t max_frames() const { return max_frames_; }
-    virtual size_t nbytes() const = 0;
+    size_t nbytes() const { return transformer_.nbytes() + columns_.nbytes(); }
     int graph_builds() const { return graph_builds_; }
 
   protected:
-    CodecStream(std::shared_ptr<const Codec> codec, int64_t max_frames);
+    // What a recipe runs on, the codec's: its codebooks, its transformer with its name in the graph, and the states of
+    // its convolutions in the order in which build() meets them.
+    struct Parts {
+        const nn::Rvq& rvq;
+        const nn::WindowedTransformer& transformer;
+        const char* name;
+        std::vector<nn::ConvState::Size> sizes;
+    };
+    CodecStream(std::shared_ptr<const Codec> codec, int64_t max_frames, const Parts& parts);
 
-    // The recipe; its output is "samples".
+    // The recipe, from the input "x" [rvq.columns(), frames], the rows that the codes stand for, to "samples".
     virtual void build(GraphBuilder& g, int64_t frames) const = 0;
-    virtual size_t max_nodes() const = 0;
-    // Before a run with checked codes, after it, and back to the beginning.
-    virtual void set(Graph& graph, const std::vector<int32_t>& codes, int64_t frames) = 0;
-    virtual void advance(int64_t frames) = 0;
-    virtual void clear() = 0;
+    const nn::WindowedState& transformer() const { return transformer_; }
+    const nn::ConvState& columns() const { return columns_; }
     // What is still to be done to the samples, off the graph.
     virtual void post(std::vector<float>&) const {}
 
   private:
     void check(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) const;
     Graph& ready(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames);
+    void set(Graph& graph, const std::vector<int32_t>& codes, int64_t frames);
 
     std::shared_ptr<const Codec> codec_;
     int64_t max_frames_;
+    const nn::Rvq& rvq_;
+    size_t max_nodes_;
+    nn::WindowedState transformer_;
+    nn::ConvState columns_;
+    std::vector<float> looked_up_;
     std::vector<std::unique_ptr<Graph>> graphs_;  // by frames in a push
     int graph_builds_ = 0;
     OneThread one_thread_;

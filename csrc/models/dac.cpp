@@ -130,18 +130,16 @@ std::vector<nn::ConvState::Size> state_sizes(const Dac& dac) {
 }  // namespace
 
 DacStream::DacStream(std::shared_ptr<const Dac> codec, int64_t max_frames)
-    : CodecStream(codec, max_frames),
-      codec_(std::move(codec)),
-      post_module_(*codec_->backend(), codec_->post_module, max_frames, "post_module"),
-      state_(*codec_->backend(), state_sizes(*codec_)) {
+    : CodecStream(codec, max_frames, {codec->rvq, codec->post_module, "post_module", state_sizes(*codec)}),
+      codec_(std::move(codec)) {
     codec_->load();
 }
 
 void DacStream::build(GraphBuilder& g, int64_t frames) const {
     const Dac& dac = *codec_;
-    ConvSequence conv(g, state_);
+    ConvSequence conv(g, columns());
     ggml_tensor* x = nn::linear(g, dac.rvq.out_proj, g.input("x", GGML_TYPE_F32, dac.rvq.columns(), frames));
-    x = post_module_.build(g, g.probe("quantized", x));
+    x = transformer().build(g, g.probe("quantized", x));
     for (const Dac::Upsample& up : dac.upsamples) x = conv(conv(x, up.conv), up.convnext);
     x = conv(g.probe("upsampled", x), dac.first);
     for (size_t i = 0; i < dac.decoder.size(); ++i) {
@@ -151,23 +149,6 @@ void DacStream::build(GraphBuilder& g, int64_t frames) const {
         g.probe(text("decoder.", i), x);
     }
     g.output("samples", ggml_tanh(g.context, conv(x, dac.last, {dac.last_snake})));
-}
-
-size_t DacStream::max_nodes() const {
-    return kNodesPerConv * state_sizes(*codec_).size() + nn::kNodesPerBlock * codec_->post_module.blocks.size() + 64;
-}
-
-void DacStream::set(Graph& graph, const std::vector<int32_t>& codes, int64_t frames) {
-    const nn::Rvq& rvq = codec_->rvq;
-    looked_up_.resize(static_cast<size_t>(frames * rvq.columns()));
-    rvq.look_up(codes.data(), frames, looked_up_.data());
-    graph.set("x", looked_up_.data(), looked_up_.size() * sizeof(float));
-    post_module_.set(graph, frames);
-}
-
-void DacStream::clear() {
-    state_.reset();
-    post_module_.reset();
 }
 
 }  // namespace dualar

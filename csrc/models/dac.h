@@ -67,19 +67,11 @@ class Dac : public Codec {
 class DacStream : public CodecStream {
   public:
     DacStream(std::shared_ptr<const Dac> codec, int64_t max_frames);
-    size_t nbytes() const override { return post_module_.nbytes() + state_.nbytes(); }
 
   private:
     void build(GraphBuilder& g, int64_t frames) const override;
-    size_t max_nodes() const override;
-    void set(Graph& graph, const std::vector<int32_t>& codes, int64_t frames) override;
-    void advance(int64_t frames) override { post_module_.advance(frames); }
-    void clear() override;
 
     std::shared_ptr<const Dac> codec_;
-    nn::WindowedState post_module_;
-    nn::ConvState state_;
-    std::vector<float> looked_up_;
 };
 
 }  // namespace dualar

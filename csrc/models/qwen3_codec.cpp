@@ -145,19 +145,17 @@ std::vector<nn::ConvState::Size> state_sizes(const Qwen3Codec& codec) {
 }  // namespace
 
 Qwen3CodecStream::Qwen3CodecStream(std::shared_ptr<const Qwen3Codec> codec, int64_t max_frames)
-    : CodecStream(codec, max_frames),
-      codec_(std::move(codec)),
-      transformer_(*codec_->backend(), codec_->transformer, max_frames, "transformer"),
-      state_(*codec_->backend(), state_sizes(*codec_)) {
+    : CodecStream(codec, max_frames, {codec->rvq, codec->transformer, "transformer", state_sizes(*codec)}),
+      codec_(std::move(codec)) {
     codec_->load();
 }
 
 void Qwen3CodecStream::build(GraphBuilder& g, int64_t frames) const {
     const Qwen3Codec& codec = *codec_;
-    ConvSequence conv(g, state_);
+    ConvSequence conv(g, columns());
     ggml_tensor* x = nn::linear(g, codec.rvq.out_proj, g.input("x", GGML_TYPE_F32, codec.rvq.columns(), frames));
     x = g.probe("pre_conv", conv(g.probe("quantized", x), codec.pre_conv));
-    x = nn::linear(g, codec.out_proj, transformer_.build(g, nn::linear(g, codec.in_proj, x)));
+    x = nn::linear(g, codec.out_proj, transformer().build(g, nn::linear(g, codec.in_proj, x)));
     g.probe("pre_transformer", x);
     for (size_t i = 0; i < codec.upsamples.size(); ++i) {
         x = g.probe(text("upsample.", i, ".conv"), conv(x, codec.upsamples[i].conv));
@@ -172,23 +170,6 @@ void Qwen3CodecStream::build(GraphBuilder& g, int64_t frames) const {
             x = g.probe(text(name, ".unit.", u), conv(x, block.units[u]));
     }
     g.output("samples", conv(x, codec.last, {codec.last_snake}));
-}
-
-size_t Qwen3CodecStream::max_nodes() const {
-    return kNodesPerConv * state_sizes(*codec_).size() + nn::kNodesPerBlock * codec_->transformer.blocks.size() + 64;
-}
-
-void Qwen3CodecStream::set(Graph& graph, const std::vector<int32_t>& codes, int64_t frames) {
-    const nn::Rvq& rvq = codec_->rvq;
-    looked_up_.resize(static_cast<size_t>(frames * rvq.columns()));
-    rvq.look_up(codes.data(), frames, looked_up_.data());
-    graph.set("x", looked_up_.data(), looked_up_.size() * sizeof(float));
-    transformer_.set(graph, frames);
-}
-
-void Qwen3CodecStream::clear() {
-    state_.reset();
-    transformer_.reset();
 }
 
 // The published clamp, but for what is not finite: that must be seen.

@@ -71,20 +71,12 @@ class Qwen3Codec : public Codec {
 class Qwen3CodecStream : public CodecStream {
   public:
     Qwen3CodecStream(std::shared_ptr<const Qwen3Codec> codec, int64_t max_frames);
-    size_t nbytes() const override { return transformer_.nbytes() + state_.nbytes(); }
 
   private:
     void build(GraphBuilder& g, int64_t frames) const override;
-    size_t max_nodes() const override;
-    void set(Graph& graph, const std::vector<int32_t>& codes, int64_t frames) override;
-    void advance(int64_t frames) override { transformer_.advance(frames); }
-    void clear() override;
     void post(std::vector<float>& samples) const override;
 
     std::shared_ptr<const Qwen3Codec> codec_;
-    nn::WindowedState transformer_;
-    nn::ConvState state_;
-    std::vector<float> looked_up_;
 };
 
 }  // namespace dualar

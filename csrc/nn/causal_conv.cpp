@@ -44,6 +44,31 @@ void ConvState::reset() {
     if (buffer_) ggml_backend_buffer_clear(buffer_.get(), 0);
 }
 
+// copy(tensor, where it begins among all values).
+template <class Copy>
+void ConvState::each(const Copy& copy) const {
+    size_t first = 0;
+    for (ggml_tensor* tensor : tensors_)
+        if (tensor != nullptr) {
+            copy(tensor, first);
+            first += static_cast<size_t>(ggml_nelements(tensor));
+        }
+}
+
+std::vector<float> ConvState::read() const {
+    std::vector<float> columns(nbytes_ / sizeof(float));
+    each([&](ggml_tensor* tensor, size_t first) {
+        ggml_backend_tensor_get(tensor, columns.data() + first, 0, ggml_nbytes(tensor));
+    });
+    return columns;
+}
+
+void ConvState::write(const std::vector<float>& columns) {
+    each([&](ggml_tensor* tensor, size_t first) {
+        ggml_backend_tensor_set(tensor, columns.data() + first, 0, ggml_nbytes(tensor));
+    });
+}
+
 namespace {
 
 // Column t of the result is x[t * stride + tap * dilation]: what a tap sees.

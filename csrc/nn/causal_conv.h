@@ -51,8 +51,14 @@ class ConvState {
     ggml_tensor* tensor(size_t index) const { return tensors_[index]; }  // nullptr where there are no columns
     void reset();
     size_t nbytes() const { return nbytes_; }
+    // All of them, copied to the host and back.
+    std::vector<float> read() const;
+    void write(const std::vector<float>& columns);
 
   private:
+    template <class Copy>
+    void each(const Copy& copy) const;
+
     ggml_context_ptr context_;
     ggml_backend_buffer_ptr buffer_;
     std::vector<ggml_tensor*> tensors_;

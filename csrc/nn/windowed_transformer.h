@@ -2,6 +2,7 @@
 // Knows no file and no tensor name.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,13 @@ class WindowedState {
     void advance(int64_t count) { position_ += count; }
     void reset() { position_ = 0; }  // rows of the ring past the position are never read
     size_t nbytes() const { return cache_.nbytes(); }
+    int64_t position() const { return position_; }
+    // What the cache holds of the positions so far, copied to the host, and back to a state of the same size.
+    std::vector<char> read() const { return cache_.read(std::min(position_, cache_.rows())); }
+    void write(int64_t position, const std::vector<char>& rows) {
+        position_ = position;
+        cache_.write(std::min(position_, cache_.rows()), rows);
+    }
 
   private:
     const WindowedTransformer& weights_;

@@ -282,6 +282,12 @@ class Codec:
     def stream(self, *, max_frames: int = 8) -> CodecStream: ...
     def encoder(self, *, max_frames: int = 16) -> CodecEncoder: ...
 
+class CodecSnapshot:
+    """Where a stream was after some frames: what it must remember of them, on the host."""
+
+    @property
+    def nbytes(self) -> int: ...
+
 class CodecStream:
     """Streaming decoder state. push() gives exactly k frames of samples for k frames of codes."""
 
@@ -294,6 +300,8 @@ class CodecStream:
     def push(self, codes: Integers) -> Float32:
         """codes int [num_codebooks, 0 <= k <= max_frames] -> samples float32 [k * samples_per_frame]."""
     def reset(self) -> None: ...
+    def snapshot(self) -> CodecSnapshot: ...
+    def restore(self, snapshot: CodecSnapshot) -> None: ...  # ValueError: of another codec or max_frames
     def _profile(self, codes: Integers) -> dict[str, float]: ...  # seconds of one push by kind of layer
     def _probe(self, codes: Integers) -> dict[str, Float32]: ...  # a push, and what named layers gave, flat
 

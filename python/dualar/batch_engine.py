@@ -88,7 +88,7 @@ class Batches:
         """Speech for many texts, as `generate_batch`: each one's Audio as it ends.
 
         A text is decoded when it has ended, while the others wait: the decoder is bound by arithmetic and not by
-        reading its weights, so nothing would be gained by decoding several at once.
+        reading its weights, so nothing would be gained by decoding several at once (`benchmarks/bench_codec.py`).
         """
         engine = cast("Engine", self)
         codec, tokenizer = engine.codec, engine.tokenizer

@@ -1,8 +1,8 @@
 """Codes to samples, whole or as they come, and samples to codes.
 
 Owns `Codec` and `CodecStream`: the checks on what goes in and comes out, and the work in blocks, so that memory stays
-bounded and Ctrl-C is heard between blocks. Leaves the arithmetic to the compiled core, files to `audio.py` and
-`audio_io.py`.
+bounded and Ctrl-C is heard between blocks. Leaves the arithmetic to the compiled core, recordings that sound goes on
+from to `codec_beginnings.py`, files to `audio.py` and `audio_io.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from dualar import _core
 from dualar.audio_io import mix_and_resample
+from dualar.codec_beginnings import Beginnings
 from dualar.config import whole_number
 
 # Frames that one call of the core works on. More means fewer, larger matrix products; memory grows with it.
@@ -38,6 +40,7 @@ class Codec:
         self._core = core
         self._check = check
         self._fingerprint = fingerprint
+        self._beginnings = Beginnings()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Codec:
@@ -136,7 +139,11 @@ class Codec:
         decoded with the first push."""
         core = self._core.stream(max_frames=_STREAM_FRAMES)
         return CodecStream(
-            core, samples_per_frame=self.samples_per_frame, checked=self._checked, check=check, before=before
+            core,
+            samples_per_frame=self.samples_per_frame,
+            checked=self._checked,
+            check=check,
+            begin=partial(self._beginnings.enter, codes=before),
         )
 
     def encode(
@@ -188,7 +195,7 @@ class Codec:
             return samples
         block = min(_BLOCK_FRAMES, frames)
         stream = self._core.stream(max_frames=block)
-        _go_through(stream, before)
+        self._beginnings.enter(stream, before)
         for start in range(0, frames, block):
             end = min(start + block, frames)
             part = stream.push(np.ascontiguousarray(checked[:, start:end]))
@@ -217,15 +224,15 @@ class CodecStream:
         samples_per_frame: int,
         checked: Callable[[npt.ArrayLike], npt.NDArray[np.int32]],
         check: Callable[[], None] | None = None,
-        before: npt.NDArray[np.int32] | None = None,
+        begin: Callable[[_core.CodecStream], None] = lambda core: None,
     ) -> None:
         """As `Codec.stream`, which is the way to make one. checked: codes as the core takes them, or a ValueError.
-        check: called before each push; raises where it may not. before: codes that went before the first push."""
+        check: called before each push; raises where it may not. begin: brings a new stream to where it begins."""
         self._core: _core.CodecStream | None = core
         self._samples_per_frame = samples_per_frame
         self._checked = checked
         self._check = check
-        self._before = before
+        self._begin = begin
         self._begun = False
         self._frames = 0
         self._failed = False
@@ -289,7 +296,7 @@ class CodecStream:
         samples = np.zeros(frames * self._samples_per_frame, dtype=np.float32)
         self._failed = True  # until all blocks are through: a part of a push in the state is of no use
         if not self._begun:
-            _go_through(core, self._before)
+            self._begin(core)
             self._begun = True
         for start in range(0, frames, core.max_frames):
             end = min(start + core.max_frames, frames)
@@ -299,13 +306,6 @@ class CodecStream:
         self._failed = False
         self._frames += frames
         return samples
-
-
-def _go_through(core: _core.CodecStream, codes: npt.NDArray[np.int32] | None) -> None:
-    """Bring a new stream to where it is after these codes; their sound is dropped."""
-    if codes is not None:
-        for start in range(0, codes.shape[1], core.max_frames):
-            core.push(np.ascontiguousarray(codes[:, start : start + core.max_frames]))
 
 
 def check_codes(
