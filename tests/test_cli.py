@@ -482,10 +482,20 @@ def test_the_log_of_ggml_goes_to_logging() -> None:
     assert done.stdout.decode().split("\n")[-2:] == ["WARNING dualar.ggml careful", ""]
 
 
-def test_say_without_a_voice_tells_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [("say", "seven", "-o", "out.wav"), ("decode", "x.npy", "-o", "x.wav"), ("encode", "x.wav", "-o", "x.npy"),
+     ("info",), ("bench",)],
+)  # fmt: skip
+def test_a_build_without_a_voice_tells_what_to_do(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dualar.default_voice.FILE_NAME", "none.gguf")
-    result = run("say", "seven", "-o", tmp_path / "out.wav")
-    assert result.exit_code == 1
-    assert "no voice of its own" in result.stderr and "DUALAR_MODEL" in result.stderr
+    result = run(*words)
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert "no voice of its own" in said and "DUALAR_MODEL" in said
+
+
+def test_loading_without_a_voice_tells_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dualar.default_voice.FILE_NAME", "none.gguf")
     with pytest.raises(FileNotFoundError, match="no voice of its own"):
         dualar.load()

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
+from dualar import default_voice
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -32,6 +34,8 @@ def check_model_path(path: Path) -> Path:
     try:
         path.stat()
     except FileNotFoundError:
+        if path == default_voice.path():
+            raise typer.BadParameter(default_voice.NONE_THERE) from None
         raise typer.BadParameter(f"{path} does not exist. Give a GGUF file.") from None
     except OSError as error:  # a name too long, a folder that may not be entered
         raise typer.BadParameter(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -50,28 +54,15 @@ def check_tokenizer_path(path: Path | None) -> Path | None:
     return path
 
 
-ModelOption = Annotated[
-    Path,
-    typer.Option(
-        "--model", "-m", envvar="DUALAR_MODEL", callback=check_model_path, metavar="FILE", help="The model's GGUF file."
-    ),
-]
-ModelOrShippedOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--model",
-        "-m",
-        envvar="DUALAR_MODEL",
-        callback=lambda path: path and check_model_path(path),
-        metavar="FILE",
-        help="The model's GGUF file.",
-        show_default="the voice in the package, where a build has one",
-    ),
-]
-ModelArgument = Annotated[
-    Path,
-    typer.Argument(metavar="MODEL", envvar="DUALAR_MODEL", callback=check_model_path, help="The model's GGUF file."),
-]
+_MODEL: dict[str, Any] = {
+    "envvar": "DUALAR_MODEL",
+    "callback": check_model_path,
+    "help": "The model's GGUF file.",
+    "default_factory": default_voice.path,
+    "show_default": "the voice in the package",
+}
+ModelOption = Annotated[Path, typer.Option("--model", "-m", metavar="FILE", **_MODEL)]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", **_MODEL)]
 DeviceOption = Annotated[
     str, typer.Option("--device", metavar="NAME", help="Where to compute: a name that `dualar devices` lists.")
 ]

@@ -40,7 +40,7 @@ def say(
             help="The WAV file to write, mono; ends in .wav. - is standard output, as with --stream.",
         ),
     ],
-    model: common.ModelOrShippedOption = None,
+    model: common.ModelOption,
     text: Annotated[
         str | None, typer.Argument(metavar="TEXT", show_default=False, help="What to say; - reads standard input.")
     ] = None,
