@@ -171,6 +171,38 @@ def test_comes_back(toy: Path, publish: Callable[..., Path], tmp_path: Path, kin
     np.testing.assert_array_equal(a.codes, b.codes)
 
 
+def test_a_model_of_one_voice_has_no_other_and_no_earlier_turns(publish: Callable[..., Path], tmp_path: Path) -> None:
+    folder = publish("dual_ar")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "single_turn": True}))
+    convert(folder, tmp_path / "model.gguf", weight_type="f32")
+    text = "The kettle is on. Do we have milk?\n\nNone, he said."
+    options: dict[str, Any] = {"seed": 3, "max_new_tokens": 60, "min_tokens_before_end": 8}
+    pieces: dict[str, Any] = {"piece_size": 20}
+    with dualar.load(tmp_path / "model.gguf", threads=1) as engine:
+        voice = engine.clone(np.zeros(9000, np.float32), "so")
+        with pytest.raises(ValueError, match=r"\[voice\] expected none: .*model\.gguf speaks with one voice, its own"):
+            engine.synthesize("seven", voice=voice)
+        spoken = engine.narrate(text, config=dualar.NarrationConfig(**pieces), **options)
+    folder.joinpath("config.json").write_text(json.dumps(config))
+    convert(folder, tmp_path / "other.gguf", weight_type="f32")
+    with dualar.load(tmp_path / "other.gguf", threads=1) as engine:
+        with_context = engine.narrate(text, config=dualar.NarrationConfig(**pieces), **options)
+        without = engine.narrate(text, config=dualar.NarrationConfig(context_tokens=0, **pieces), **options)
+    np.testing.assert_array_equal(spoken.codes, without.codes)
+    assert spoken.codes.shape[1] > 20 and not np.array_equal(spoken.codes, with_context.codes)
+
+
+def test_single_turn_that_is_no_flag(toy: Path, tmp_path: Path) -> None:
+    from fixtures.gguf_raw import STRING, Key, RawGguf, string
+
+    raw = RawGguf.parse(toy.read_bytes())
+    raw.keys.append(Key(b"dualar.single_turn", STRING, string("yes")))
+    (tmp_path / "x.gguf").write_bytes(raw.write())
+    with pytest.raises(dualar.ModelError, match="expected true or false"):
+        dualar.load(tmp_path / "x.gguf", threads=1)
+
+
 def test_all_that_is_wrong_is_told_at_once(publish: Callable[..., Path], tmp_path: Path) -> None:
     folder = publish("dual_ar")
     config = json.loads((folder / "config.json").read_text())

@@ -3,6 +3,7 @@ how well; here ten of its phrases, which were not trained on, are held against a
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import dualar
 import numpy as np
 import pytest
 from dualar.cli.main import app
-from dualar.default_voice import default_model
+from dualar.default_voice import default_model, unknown_words
 from typer.testing import CliRunner
 
-from training.domain import held_out, training_sentences
+from training.domain import held_out, training_sentences, written_forms
 from training.recognise import Recogniser, bigram_model, error_rate
 
 
@@ -45,6 +46,28 @@ def test_say_needs_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     result = CliRunner().invoke(app, ["say", "seven three nine", "-o", str(out), "--seed", "1"], prog_name="dualar")
     assert result.exit_code == 0, result.output
     assert 0.8 < dualar.read_audio(out)[0].size / 16000 < 3
+
+
+def test_words_that_it_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DUALAR_MODEL", raising=False)
+    for text in (*held_out(), *(written_forms(text, random.Random(0)) for text in held_out())):
+        assert unknown_words(text) == []
+    assert unknown_words("One o\u2019clock: Hello there, 7 there!") == ["there", "7"]
+    out = tmp_path / "out.wav"
+    result = CliRunner().invoke(app, ["say", "Hello there.", "-o", str(out), "--seed", "1"], prog_name="dualar")
+    assert result.exit_code == 0 and "does not know: there\n" in result.stderr
+    result = CliRunner().invoke(app, ["say", "Hello.", "-o", str(out), "--seed", "1", "--force"], prog_name="dualar")
+    assert result.exit_code == 0 and "does not know" not in result.stderr
+
+
+def test_it_has_one_voice_and_says_pieces_alone(voice: dualar.Engine) -> None:
+    with pytest.raises(ValueError, match="speaks with one voice"):
+        voice.synthesize("seven", voice=voice.clone(np.zeros(16000, np.float32), "seven"))
+    config = dualar.NarrationConfig(piece_size=20)
+    narration = voice.narrate("Turn on the light. Seven three nine.", seed=2, config=config)
+    assert not narration.failed and len(narration.pieces) == 2
+    alone = voice.synthesize(narration.pieces[1].text, seed=narration.pieces[1].seed)
+    np.testing.assert_array_equal(narration.pieces[1].codes, alone.codes)
 
 
 def test_it_is_understood(voice: dualar.Engine, tmp_path: Path) -> None:

@@ -1,24 +1,16 @@
 """Which word each frame of an utterance speaks, from the phones that `flite` says it has made.
 
-    python -m training.align --data DIR
-
-Writes DIR/align.json: for each utterance, at each 40 ms, the number of the unit that is spoken. Units are the words and
-commas of the text in order; the silence after the last one has the number after it. `train_lm.py` shows this to two of
-the Slow-AR's attention heads, which otherwise take very long to find out how text and sound run along each other.
+For each utterance, at each 40 ms, the number of the unit that is spoken. Units are the words and commas of the text in
+order; the silence after the last one has the number after it. `train_lm.py` shows this to two of the Slow-AR's
+attention heads, which otherwise take very long to find out how text and sound run along each other. `data.py` writes it
+beside the corpus.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import subprocess
-import time
-from pathlib import Path
 
-from training.data import LEAD, SAMPLE_RATE, Corpus
-from training.domain import words
-
-FRAME = 0.04
+FRAME = 0.04  # s
 
 
 def units(text: str) -> list[str]:
@@ -60,18 +52,23 @@ def assign_words(spoken: list[str], expected: list[tuple[str, int]]) -> list[int
     return found
 
 
-def align(text: str, frames: int, lexicon: dict[str, list[str]]) -> list[int]:
-    """The unit of each of the utterance's frames."""
+def lexicon(words: list[str]) -> dict[str, list[str]]:
+    """The phones of each word, spoken alone."""
+    return {word: [phone for phone, _, _ in phones(word) if phone != "pau"] for word in words}
+
+
+def align(text: str, seconds: float, lead: float, known: dict[str, list[str]]) -> list[int]:
+    """The unit of each frame of an utterance, which begins `lead` seconds before its first phone. known: `lexicon`."""
     listed = units(text)
-    expected = [(phone, i) for i, unit in enumerate(listed) if unit != "," for phone in lexicon[unit]]
+    expected = [(phone, i) for i, unit in enumerate(listed) if unit != "," for phone in known[unit]]
     made = phones(text)
     loud = [entry for entry in made if entry[0] != "pau"]
     spans = [
         (unit, *entry[1:]) for unit, entry in zip(assign_words([p for p, _, _ in loud], expected), loud, strict=True)
     ]
-    begin = spans[0][1] - LEAD / SAMPLE_RATE  # the silence before it was cut
+    begin = spans[0][1] - lead
     result, at = [], 0
-    for frame in range(frames):
+    for frame in range(int(-(-seconds // FRAME))):
         middle = begin + (frame + 0.5) * FRAME
         while at < len(spans) and spans[at][2] <= middle:
             at += 1
@@ -82,23 +79,3 @@ def align(text: str, frames: int, lexicon: dict[str, list[str]]) -> list[int]:
         silent = middle < start and unit > 0 and listed[unit - 1] == ","
         result.append(unit - 1 if silent else unit)
     return result
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    options = parser.parse_args()
-    corpus, started = Corpus(options.data), time.monotonic()
-    lexicon = {word: [phone for phone, _, _ in phones(word) if phone != "pau"] for word in words()}
-    result = []
-    for i, text in enumerate(corpus.texts):
-        seconds = (corpus.starts[i + 1] - corpus.starts[i]) / SAMPLE_RATE
-        result.append(align(text, int(-(-seconds // FRAME)), lexicon))
-        if i % 1000 == 999:
-            print(f"{i + 1} utterances aligned, {time.monotonic() - started:.0f} s", flush=True)
-            (options.data / "align.json").write_text(json.dumps(result))
-    (options.data / "align.json").write_text(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main()

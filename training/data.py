@@ -2,8 +2,9 @@
 
     python -m training.data --out DIR [--count 7000]
 
-Writes DIR/train.pcm (int16, all utterances end to end, 16 kHz), DIR/train.json (texts, and where each begins), and the
-same for the held-out phrases. A run that was stopped goes on. Leaves codes to `train_codec.py`.
+Writes DIR/train.pcm (int16, all utterances end to end, 16 kHz), DIR/train.json (texts, and where each begins), the same
+for the held-out phrases, and DIR/align.json (which word is spoken when, as `align.py` has it). A run that was stopped
+goes on. Leaves codes to `train_codec.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from training.domain import held_out, training_sentences
+from training.align import align, lexicon
+from training.domain import held_out, training_sentences, words
 
 SAMPLE_RATE = 16000
 LEAD, TAIL = int(0.08 * SAMPLE_RATE), int(0.16 * SAMPLE_RATE)  # of the silence that is kept around the speech
@@ -83,6 +85,19 @@ class Corpus:
         return self._samples[self.starts[i] : self.starts[i + 1]].astype(np.float32) / 32768
 
 
+def write_alignment(folder: Path) -> None:
+    """Write align.json for the training corpus; what an earlier run has aligned is kept."""
+    corpus, path = Corpus(folder), folder / "align.json"
+    result: list[list[int]] = json.loads(path.read_text()) if path.exists() else []
+    known, started = lexicon(words()), time.monotonic()
+    for i in range(len(result), len(corpus)):
+        seconds = (corpus.starts[i + 1] - corpus.starts[i]) / SAMPLE_RATE
+        result.append(align(corpus.texts[i], seconds, LEAD / SAMPLE_RATE, known))
+        if len(result) % 1000 == 0 or len(result) == len(corpus):
+            path.write_text(json.dumps(result))
+            print(f"{len(result)} utterances aligned, took {time.monotonic() - started:.0f} s", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
@@ -91,6 +106,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     write_corpus(options.out, "held_out", held_out())
     write_corpus(options.out, "train", training_sentences(options.count))
+    write_alignment(options.out)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python -m training.export --run RUN --checkpoint FOLDER --output voice.gguf --type q8_0
 
-FOLDER gets config.json (model_type dual_ar), tokenizer.json, model.pth and codec.pth.
+FOLDER gets config.json (model_type dual_ar), tokenizer.json, model.pth and codec.pth. voice.words, beside the model
+file, lists the words that the voice knows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dualar.convert.model_file import convert
 from torch import Tensor
 
 from training.codec import Codec
+from training.domain import words
 from training.dual_ar import DualAR, DualARConfig
 from training.text import same_word
 from training.train_codec import load_codec
@@ -43,6 +45,7 @@ def config_json(language: DualARConfig, codec: Codec) -> dict[str, Any]:
         "num_codebooks": c.num_codebooks,
         "scale_codebook_embeddings": True,
         "norm_fastlayer_input": True,
+        "single_turn": True,
         "n_fast_layer": c.fast_layers,
         "fast_dim": c.fast_dim,
         "fast_n_head": c.fast_heads,
@@ -90,6 +93,7 @@ def main() -> None:
     DualAR(language).load_state_dict(model)  # all of its tensors, no others
     write_checkpoint(options.checkpoint, language=language, model=model, codec=codec, tokenizer_json=tokenizer_json)
     done = convert(options.checkpoint, options.output, weight_type=options.type)
+    options.output.with_suffix(".words").write_text("\n".join(words()) + "\n")
     print(f"{options.output}: {done.tensors} tensors, {done.nbytes} bytes")
 
 

@@ -1,13 +1,17 @@
 """Train the codec on the corpus of `data.py`, in three stages that each go on from their own checkpoint.
 
+    python -m training.train_codec --data DIR --out RUN [--minutes 50]
+
+or one stage of it, so that `train_lm.py`, which needs the first one only, may run beside the others:
+
     python -m training.train_codec quantizer --data DIR --out RUN
-    python -m training.train_codec decoder   --data DIR --out RUN --minutes 60
-    python -m training.train_codec encoder   --data DIR --out RUN --minutes 20
+    python -m training.train_codec decoder   --data DIR --out RUN --minutes 50
+    python -m training.train_codec encoder   --data DIR --out RUN --minutes 12.5
 
 quantizer: codebooks by k-means on the analysis of `analysis.py` (minutes), RUN/quantizer.pt, and the codes of every
 utterance, RUN/codes.pt, which `train_lm.py` learns. decoder: from those codes to sound, RUN/decoder.pt. encoder: from
 sound to the analysis, RUN/encoder.pt. The stages after the first do not need each other. The learning rate falls with
-the share of --minutes that has been trained, over all runs.
+the share of --minutes that has been trained, over all runs; of all stages at once, the encoder gets a quarter of them.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from training.losses import SpectralLoss
 from training.progress import Run
 
 K = 32  # principal directions that are quantized
+ENCODER_SHARE = 0.25  # of the decoder's minutes
 CROP, LEAD = 20, 4  # frames in a training piece, and those at its start that no loss is taken on
 
 
@@ -162,10 +167,10 @@ def train_encoder(corpus: Corpus, run: Path, *, minutes: float, batch: int, rate
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=["quantizer", "decoder", "encoder"])
+    parser.add_argument("stage", nargs="?", choices=["quantizer", "decoder", "encoder"], help="default: all of them")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--minutes", type=float, default=50)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=1)
@@ -174,11 +179,14 @@ def main() -> None:
     torch.manual_seed(0)
     options.out.mkdir(parents=True, exist_ok=True)
     corpus = Corpus(options.data)
-    if options.stage == "quantizer":
+    if options.stage == "quantizer" or not (options.out / "codes.pt").exists():
         train_quantizer(corpus, options.out)
-    else:
-        train = train_decoder if options.stage == "decoder" else train_encoder
-        train(corpus, options.out, minutes=options.minutes, batch=options.batch, rate=options.rate)
+    how = {"batch": options.batch, "rate": options.rate}
+    if options.stage in (None, "decoder"):
+        train_decoder(corpus, options.out, minutes=options.minutes, **how)
+    if options.stage in (None, "encoder"):
+        share = 1 if options.stage else ENCODER_SHARE
+        train_encoder(corpus, options.out, minutes=share * options.minutes, **how)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The voice in the package: where its model file is, and what to say where a build has none.
+"""The voice in the package: where its model file is, which words it knows, and what to say where a build has none.
 
-The file is made by `training/` in the source tree, whose README tells what it can say and what it is made from.
+The files are made by `training/` in the source tree, whose README tells how, and what they are made from.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 FILE_NAME = "slt-commands.gguf"
@@ -24,3 +25,13 @@ def default_model() -> Path:
     if not path().is_file():
         raise FileNotFoundError(f"[model] {NONE_THERE} ({path()})")
     return path()
+
+
+def unknown_words(text: str) -> list[str]:
+    """The words of the text that the package's own voice was not trained on, each once, as they are written.
+
+    Numbers count as known only where they are written as words. FileNotFoundError in a build without the voice.
+    """
+    known = set(default_model().with_suffix(".words").read_text(encoding="utf-8").split())
+    found = dict.fromkeys(re.findall(r"[^\s,.;:!?]+", text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")))
+    return [word for word in found if word.lower() not in known]

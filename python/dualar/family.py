@@ -51,7 +51,7 @@ class Family(ABC):
     codec_prefix: ClassVar[str]  # of its codec's tensors
     other_prefixes: ClassVar[tuple[str, ...]] = ()  # of tensors that belong neither to the model nor to the codec
     required_tokens: ClassVar[tuple[str, ...]]  # that its tokenizer must have
-    takes_history: ClassVar[bool]  # earlier turns may stand in its prompt
+    takes_history: bool  # earlier turns may stand in its prompt
     min_tokens_before_end: ClassVar[int]  # frames at least, where a request does not say
     needs_speaker_encoder: ClassVar[bool] = False  # to clone a voice
 
@@ -98,8 +98,16 @@ class S2Family(Family):
     architecture = names.ARCHITECTURE
     codec_prefix = "c."
     required_tokens = S2_REQUIRED
-    takes_history = True
     min_tokens_before_end = 0
+
+    def __init__(self, file: _core.ModelFile) -> None:
+        super().__init__(file)
+        single_turn = file.get(names.SINGLE_TURN)
+        if not isinstance(single_turn, bool | None):
+            raise _core.ModelError(
+                f"[{names.SINGLE_TURN}] expected true or false in {file.path}, got {str(single_turn)[:64]!r}"
+            )
+        self.takes_history = not single_turn
 
     @property
     def sampling(self) -> SamplingConfig:
@@ -143,6 +151,8 @@ class S2Family(Family):
             raise ValueError(
                 f"[{name}] expected none: models of this family ({self.architecture}) have no {name}, got {value!r}"
             )
+        if voice is not None and not self.takes_history:
+            raise ValueError(f"[voice] expected none: {self.path} speaks with one voice, its own")
         return build_prompt(
             text,
             tokenizer=tokenizer,

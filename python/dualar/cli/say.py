@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from dualar import default_voice
 from dualar.cli import common, narrating, streaming, text_input
 from dualar.config import DEFAULT_MAX_NEW_TOKENS, FAMILIES, SamplingConfig
 
@@ -280,6 +281,11 @@ def say(
         is_long = continue_from is not None or len(narrate.plan(words, config)) > 1
         job = narrating.job_for(output, continue_from, force=force) if is_long else None
         reference = None if voice is None else common.find_voice(voice)  # told before the model is loaded
+        if not quiet and model == default_voice.path() and (unknown := default_voice.unknown_words(words)):
+            common.note(
+                "warning: the package's voice says numbers, times, dates and simple commands, written in words; these "
+                f"words it does not know: {', '.join(unknown[:10])}{', …' if len(unknown) > 10 else ''}"
+            )
 
         with dualar.load(
             model,

@@ -30,6 +30,7 @@ TIE_WORD_EMBEDDINGS = "fish_speech.tie_word_embeddings"
 QK_NORM = "fish_speech.attention_qk_norm"
 QKV_BIAS = "fish_speech.attention_qkv_bias"
 O_BIAS = "fish_speech.attention_o_bias"
+SINGLE_TURN = "dualar.single_turn"  # trained on prompts with no reference and no earlier turns; absent is false
 # Fast-AR
 FAST_CONTEXT_LENGTH = "fish_speech.fast_context_length"
 FAST_EMBEDDING_LENGTH = "fish_speech.fast_embedding_length"

@@ -62,6 +62,7 @@ class _Config:
     tied: bool
     scaled: bool
     normed: bool
+    single_turn: bool
     semantic: tuple[int, int] | None  # first and last id; None where only the tokenizer tells
 
 
@@ -100,6 +101,7 @@ def _read_omni(config: Settings) -> _Config:
         tied=_flag(text, "tie_word_embeddings", True),
         scaled=True,
         normed=True,
+        single_turn=False,
         semantic=(begin, end),
     )
 
@@ -118,6 +120,7 @@ def _read_dual_ar(config: Settings) -> _Config:
         tied=_flag(config, "tie_word_embeddings", True),
         scaled=_flag(config, "scale_codebook_embeddings", False),
         normed=_flag(config, "norm_fastlayer_input", False),
+        single_turn=_flag(config, "single_turn", False),
         semantic=None,
     )
 
@@ -215,6 +218,7 @@ def _metadata(c: _Config, semantic: tuple[int, int]) -> dict[str, Value]:
         names.QK_NORM: slow.qk_norm,
         names.QKV_BIAS: slow.qkv_bias,
         names.O_BIAS: slow.o_bias,
+        **({names.SINGLE_TURN: True} if c.single_turn else {}),
         names.FAST_CONTEXT_LENGTH: c.num_codebooks + 1,
         names.FAST_EMBEDDING_LENGTH: fast.dim,
         names.FAST_FEED_FORWARD_LENGTH: fast.feed_forward,
