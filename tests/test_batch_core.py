@@ -4,6 +4,7 @@ compute the products, within rounding for the weight types that are left to ggml
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dualar import _core
+from dualar.qwen3_prompt import TalkerPrompt
 from fixtures.make_toy_model import write_toy_model
 from fixtures.s2_layout import MINI, WIDE
 
@@ -24,15 +26,25 @@ def column(model: _core.DualAR, rng: np.random.Generator) -> np.ndarray:
     return np.append(model.semantic_begin_id + codes[0], codes).astype(np.int32)
 
 
+def prompt_of(model: Any, rng: np.random.Generator, T: int) -> Any:
+    if isinstance(model, _core.Qwen3TTS):
+        columns = np.full((1 + model.num_codebooks, T), -1, np.int32)
+        columns[0] = rng.integers(0, model.text_vocab_size, T)
+        columns[1] = rng.integers(0, model.vocab_size, T)
+        return TalkerPrompt(columns, rng.integers(0, model.text_vocab_size, int(rng.integers(0, 9))).astype(np.int32))
+    prompt = rng.integers(0, model.semantic_begin_id, (1 + model.num_codebooks, T))
+    prompt[1:] = 0
+    return prompt
+
+
 class Pairs:
     """Sessions with prompts of their own, each twice: one to step alone, one in batches."""
 
-    def __init__(self, model: _core.DualAR, lengths: list[int], **options: Any) -> None:
+    def __init__(self, model: Any, lengths: list[int], **options: Any) -> None:
         self.model, self.rng = model, np.random.default_rng(len(lengths))
         self.alone, self.together = [], []
         for T in lengths:
-            prompt = self.rng.integers(0, model.semantic_begin_id, (1 + model.num_codebooks, T))
-            prompt[1:] = 0
+            prompt = prompt_of(model, self.rng, T)
             for sessions in (self.alone, self.together):
                 sessions.append(model.session(max_positions=T + 40, **options))
                 self.hidden = sessions[-1].prefill(prompt).hidden
@@ -61,7 +73,7 @@ def step_some(pairs: Pairs, batch: _core.Batch, check: Any, rounds: int = 12) ->
         draws = [(*SAMPLERS[r % len(SAMPLERS)], int(7 + r), turn) for r in rows]
         frames, broken, failure = batch.fast_frames([pairs.together[r] for r in rows], hidden, codes[0], draws)
         assert failure is None and broken == [None] * len(rows)
-        if check is np.testing.assert_array_equal:
+        if check is np.testing.assert_array_equal and hasattr(pairs.alone[0], "fast_frame"):
             for i, r in enumerate(rows):
                 options = dict(zip(("temperature", "top_p", "top_k", "seed", "step"), draws[i], strict=True))
                 one, failure = pairs.alone[r].fast_frame(hidden[i], int(codes[0][i]), **options)
@@ -82,6 +94,24 @@ def test_rows_equal_their_sessions_alone(golden: Any, name: str, kv_type: str) -
     model = _core.DualAR(_core.ModelFile(str(golden(name).gguf)), _core.Runtime(threads=1), im_end_id=0)
     pairs = Pairs(model, [3, 17, 70, 1, 30, 9, 128], kv_type=kv_type)
     step_some(pairs, _core.Batch(model), np.testing.assert_array_equal)
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-eq"])
+@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+def test_rows_of_qwen3_tts_equal_their_sessions_alone(
+    qwen3_model: Callable[..., Path], name: str, kv_type: str
+) -> None:
+    model = _core.Qwen3TTS(_core.ModelFile(str(qwen3_model(name))), _core.Runtime(threads=1))
+    pairs = Pairs(model, [3, 17, 70, 1, 30, 9, 128], kv_type=kv_type)
+    step_some(pairs, _core.Batch(model), np.testing.assert_array_equal)
+
+
+@pytest.mark.parametrize("weight_type", EXACT)
+def test_weight_types_of_qwen3_tts(qwen3_model: Callable[..., Path], weight_type: str) -> None:
+    path = qwen3_model("tiny", weight_type.lower())
+    model = _core.Qwen3TTS(_core.ModelFile(str(path)), _core.Runtime(threads=2))
+    pairs = Pairs(model, [5, 40, 2, 65, 13, 1, 1, 8, 20])
+    step_some(pairs, _core.Batch(model), np.testing.assert_array_equal, rounds=4)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -120,6 +150,37 @@ def test_in_turn_is_the_same(golden: Any) -> None:
     batch = _core.Batch(model, in_turn=True)
     step_some(Pairs(model, [3, 17, 1]), batch, np.testing.assert_array_equal, rounds=4)
     assert batch.graph_builds == 0
+
+
+def test_qwen3_tts_in_turn_is_the_same(qwen3_model: Callable[..., Path]) -> None:
+    model = _core.Qwen3TTS(_core.ModelFile(str(qwen3_model("tiny"))), _core.Runtime(threads=1))
+    batch = _core.Batch(model, in_turn=True)
+    step_some(Pairs(model, [3, 17, 1]), batch, np.testing.assert_array_equal, rounds=4)
+    assert batch.graph_builds == 0
+
+
+def test_what_qwen3_tts_refuses(qwen3_model: Callable[..., Path], golden: Any) -> None:
+    model = _core.Qwen3TTS(_core.ModelFile(str(qwen3_model("tiny"))), _core.Runtime(threads=1))
+    batch, rng = _core.Batch(model), np.random.default_rng(0)
+    ready, fresh = (model.session(max_positions=9) for _ in range(2))
+    hidden = ready.prefill(prompt_of(model, rng, 3)).hidden
+    columns = np.array([column(model, rng)] * 2)
+    with pytest.raises(ValueError, match="expected a prompt first"):
+        batch.step([ready, fresh], columns)
+    fresh.prefill(prompt_of(model, rng, 3))
+    wrong = columns.copy()
+    wrong[1, 0] += 1 if wrong[1, 0] == 0 else -1
+    with pytest.raises(ValueError, match="to be the frame's first code"):
+        batch.step([ready, fresh], wrong)
+    s2 = _core.DualAR(_core.ModelFile(str(golden("s2-tiny").gguf)), _core.Runtime(threads=1), im_end_id=0)
+    with pytest.raises(ValueError, match="of another"):
+        batch.step([ready, s2.session(max_positions=9)], columns)
+    assert (ready.position, fresh.position) == (3, 3)
+    with pytest.raises(ValueError, match="fast_begin first"):
+        batch.fast_step([ready, fresh], np.zeros(2, int))
+    batch.fast_begin([ready], hidden[None], np.zeros(1, int))
+    with pytest.raises(ValueError, match="equally far"):
+        batch.fast_step([ready, fresh], np.zeros(2, int))
 
 
 def test_graphs_are_built_once_for_each_number_of_rows(golden: Any) -> None:

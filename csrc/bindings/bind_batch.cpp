@@ -12,12 +12,12 @@ namespace {
 // The sessions of a list, which is kept as it is while they compute.
 struct Rows {
     std::vector<py::object> objects;
-    std::vector<Session*> sessions;
+    std::vector<BatchRow*> sessions;
 
     explicit Rows(const py::sequence& list) {
         for (const auto& item : list) {
             objects.push_back(py::reinterpret_borrow<py::object>(item));
-            sessions.push_back(item.cast<Session*>());
+            sessions.push_back(item.cast<BatchRow*>());
             if (sessions.back() == nullptr) throw std::invalid_argument("[batch] expected sessions, got None");
         }
     }
@@ -35,8 +35,10 @@ std::vector<float> matrix(const py::array& array, const char* where, py::ssize_t
 }  // namespace
 
 void bind_batch(py::module_& m) {
+    py::class_<BatchModel, std::shared_ptr<BatchModel>>(m, "BatchModel", "A model whose sessions a Batch takes.");
+    py::class_<BatchRow>(m, "BatchRow", "A session that a Batch takes.");
     py::class_<Batch>(m, "Batch", "Sessions of one model taken a step further together; one thread at a time.")
-        .def(py::init<std::shared_ptr<DualAr>, bool>(), py::arg("model"), py::kw_only(), py::arg("in_turn") = false)
+        .def(py::init<std::shared_ptr<BatchModel>, bool>(), py::arg("model"), py::kw_only(), py::arg("in_turn") = false)
         .def_property_readonly("graph_builds", &Batch::graph_builds)
         .def(
             "step",

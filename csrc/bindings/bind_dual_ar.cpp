@@ -28,7 +28,7 @@ void bind_dual_ar(py::module_& m) {
         .def_property_readonly("positions", [](const SlowPrefix& p) { return p.positions; })
         .def_property_readonly("nbytes", [](const SlowPrefix& p) { return p.rows.size(); });
 
-    py::class_<Session>(m, "Session", "KV caches and position of one request; one thread at a time.")
+    py::class_<Session, BatchRow>(m, "Session", "KV caches and position of one request; one thread at a time.")
         .def_property_readonly("position", &Session::position)
         .def_property_readonly("max_positions", &Session::max_positions)
         .def_property_readonly("nbytes", &Session::nbytes)
@@ -95,7 +95,8 @@ void bind_dual_ar(py::module_& m) {
             return all;
         });
 
-    py::class_<DualAr, std::shared_ptr<DualAr>>(m, "DualAR", "Slow-AR and Fast-AR of one file: immutable weights.")
+    py::class_<DualAr, BatchModel, std::shared_ptr<DualAr>>(m, "DualAR",
+                                                            "Slow-AR and Fast-AR of one file: immutable weights.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime, Whole im_end_id) {
                  const py::gil_scoped_release release;
                  return std::make_shared<DualAr>(std::move(file), std::move(runtime), im_end_id);

@@ -34,7 +34,8 @@ TalkerPrompt to_prompt(const py::object& from, int num_codebooks) {
 }  // namespace
 
 void bind_qwen3_tts(py::module_& m) {
-    py::class_<Qwen3Session>(m, "Qwen3Session", "KV caches, text and position of one request; one thread at a time.")
+    py::class_<Qwen3Session, BatchRow>(m, "Qwen3Session",
+                                       "KV caches, text and position of one request; one thread at a time.")
         .def_property_readonly("position", &Qwen3Session::position)
         .def_property_readonly("max_positions", &Qwen3Session::max_positions)
         .def_property_readonly("nbytes", &Qwen3Session::nbytes)
@@ -83,8 +84,8 @@ void bind_qwen3_tts(py::module_& m) {
             return all;
         });
 
-    py::class_<Qwen3Tts, std::shared_ptr<Qwen3Tts>>(m, "Qwen3TTS",
-                                                    "Talker and code predictor of one file: immutable weights.")
+    py::class_<Qwen3Tts, BatchModel, std::shared_ptr<Qwen3Tts>>(
+        m, "Qwen3TTS", "Talker and code predictor of one file: immutable weights.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
                  const py::gil_scoped_release release;
                  return std::make_shared<Qwen3Tts>(std::move(file), std::move(runtime));

@@ -54,4 +54,17 @@ void check_truncate(int64_t positions, int64_t position) {
         throw std::invalid_argument(text("[truncate] expected 0 to ", position, " positions, got ", positions));
 }
 
+void check_sampling(const nn::DrawOptions& sampling) {
+    if (!(sampling.temperature >= 0.0 && sampling.temperature <= 100.0))
+        throw std::invalid_argument(text("[temperature] expected 0 to 100, got ", sampling.temperature));
+    if (!(sampling.top_p >= 0.0 && sampling.top_p <= 1.0))
+        throw std::invalid_argument(text("[top_p] expected 0 to 1, got ", sampling.top_p));
+}
+
+std::string cannot_draw(uint64_t step, size_t book, int64_t drawn) {
+    return text("[generate] frame ", step, ", codebook ", book, ": expected logits to draw from, got ",
+                drawn == nn::kNotANumber ? "NaN" : "none above -inf",
+                " (a weight of the file is broken, or a computation overflowed)");
+}
+
 }  // namespace dualar

@@ -20,15 +20,15 @@ constexpr size_t kKeptSizes = 8;
 // Holds the batch and its sessions for one call.
 class Batch::Turn {
   public:
-    Turn(Batch& batch, const std::vector<Session*>& sessions) : use_(batch.one_thread_, "batch") {
+    Turn(Batch& batch, const std::vector<BatchRow*>& sessions) : use_(batch.one_thread_, "batch") {
         if (sessions.empty() || sessions.size() > kMaxRows)
             throw std::invalid_argument(text("[batch] expected 1 to ", kMaxRows, " sessions, got ", sessions.size()));
-        if (std::set<const Session*>(sessions.begin(), sessions.end()).size() != sessions.size())
+        if (std::set<const BatchRow*>(sessions.begin(), sessions.end()).size() != sessions.size())
             throw std::invalid_argument("[batch] expected each session once, got one twice");
-        for (Session* session : sessions) {
-            if (session->model_ != batch.model_)
+        for (BatchRow* session : sessions) {
+            if (&session->batch_model() != batch.model_.get())
                 throw std::invalid_argument("[batch] expected sessions of the batch's model, got one of another");
-            uses_.emplace_back(session->one_thread_, "session");
+            uses_.emplace_back(session->turn(), "session");
         }
     }
 
@@ -37,67 +37,77 @@ class Batch::Turn {
     std::deque<OneThread::Use> uses_;
 };
 
-Batch::Batch(std::shared_ptr<const DualAr> model, bool in_turn)
-    : model_(std::move(model)), in_turn_(in_turn || !model_->backend_->is_cpu()) {}
+Batch::Batch(std::shared_ptr<const BatchModel> model, bool in_turn)
+    : model_(std::move(model)), in_turn_(in_turn || !model_->backend()->is_cpu()) {}
 
-Graph& Batch::graph(Kind kind, size_t rows) {
+Batch::Graphs& Batch::graphs(size_t rows) {
     const auto known = std::find_if(graphs_.begin(), graphs_.end(), [&](const Graphs& g) { return g.rows == rows; });
     if (known == graphs_.end()) {
         if (graphs_.size() == kKeptSizes) graphs_.pop_back();
-        graphs_.push_front({rows, {}});
+        graphs_.push_front({rows, nullptr, {}});
     } else if (known != graphs_.begin()) {
         std::rotate(graphs_.begin(), known, known + 1);
     }
-    std::unique_ptr<Graph>& found = graphs_.front().graphs[kind];
+    return graphs_.front();
+}
+
+Graph& Batch::slow_graph(size_t rows) {
+    std::unique_ptr<Graph>& found = graphs(rows).slow;
     if (found) return *found;
     ++graph_builds_;
     const auto count = static_cast<int64_t>(rows);
-    const int layers = kind == kSlowStep ? model_->config().layers : model_->fast_->config.layers;
-    found = std::make_unique<Graph>(
-        model_->backend_, static_cast<size_t>(layers) * nn::kNodesPerBlock + 32, [&](GraphBuilder& g) {
-            if (kind == kSlowStep) {
-                const auto inputs = nn::make_column_inputs(g, SlowAr::kName, count, slow_columns_);
-                model_->slow_->build(g, count, inputs, nullptr, /*all=*/true, /*full_vocab=*/false);
-            } else {
-                const int64_t hiddens = kind == kFastBegin ? count : 0;
-                const auto inputs = nn::make_column_inputs(g, FastAr::kName, hiddens + count, fast_columns_);
-                model_->fast_->build(g, hiddens, count, count, inputs, nullptr);
-            }
-        });
+    const size_t nodes = static_cast<size_t>(model_->config().layers) * nn::kNodesPerBlock + 32;
+    found = std::make_unique<Graph>(model_->backend(), nodes, [&](GraphBuilder& g) {
+        const auto inputs = nn::make_column_inputs(g, SlowAr::kName, count, slow_columns_);
+        model_->slow().build(g, count, inputs, nullptr, /*all=*/true, /*full_vocab=*/false);
+    });
     return *found;
 }
 
-void Batch::check_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns) const {
+Graph& Batch::fast_graph(int book, size_t rows) {
+    std::unique_ptr<Graph>& found = graphs(rows).fast[model_->fast_graph(book)];
+    if (found) return *found;
+    ++graph_builds_;
+    const auto count = static_cast<int64_t>(rows);
+    const size_t nodes = static_cast<size_t>(model_->fast_layers()) * nn::kNodesPerBlock + 32;
+    found = std::make_unique<Graph>(model_->backend(), nodes, [&](GraphBuilder& g) {
+        const auto columns = book == 1 ? 2 * count : count;
+        const auto inputs = nn::make_column_inputs(g, model_->fast_name(), columns, fast_columns_);
+        model_->build_fast(g, book, count, inputs);
+    });
+    return *found;
+}
+
+void Batch::check_step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& columns) const {
     const size_t height = static_cast<size_t>(model_->config().num_codebooks) + 1;
     if (columns.size() != sessions.size() * height)
         throw std::invalid_argument(text("[columns] expected ", sessions.size(), " times ", height,
                                          " values (a token id and ", height - 1, " codes for each session), got ",
                                          columns.size()));
-    for (size_t r = 0; r < sessions.size(); ++r) sessions[r]->check_columns(&columns[r * height], 1);
-    model_->backend_->check_process();
+    for (size_t r = 0; r < sessions.size(); ++r) sessions[r]->check_column(&columns[r * height]);
+    model_->backend()->check_process();
 }
 
-Graph& Batch::ready_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns) {
-    const SlowAr& slow = *model_->slow_;
-    const auto dim = static_cast<size_t>(slow.config.dim);
+Graph& Batch::ready_step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& columns) {
+    const auto dim = static_cast<size_t>(model_->config().dim);
     const size_t height = columns.size() / sessions.size();
-    embedded_.resize(sessions.size() * dim);
+    scratch_.input.resize(sessions.size() * dim);
     std::vector<nn::CacheColumns::Column> caches;
     for (size_t r = 0; r < sessions.size(); ++r) {
-        slow.embed(&columns[r * height], 1, 1, &embedded_[r * dim], scratch_);
-        caches.push_back({&sessions[r]->slow_.cache(), sessions[r]->position()});
+        sessions[r]->embed(&columns[r * height], &scratch_.input[r * dim], scratch_.row);
+        caches.push_back({&sessions[r]->slow().cache(), sessions[r]->slow().position()});
     }
     slow_columns_.assign(std::move(caches));
-    Graph& graph = this->graph(kSlowStep, sessions.size());
-    graph.set("x", embedded_.data(), embedded_.size() * sizeof(float));
+    Graph& graph = slow_graph(sessions.size());
+    graph.set("x", scratch_.input.data(), scratch_.input.size() * sizeof(float));
     nn::set_column_inputs(graph, SlowAr::kName, slow_columns_);
     return graph;
 }
 
-SlowOutput Batch::step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns) {
+SlowOutput Batch::step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& columns) {
     const Turn turn(*this, sessions);
     check_step(sessions, columns);
-    const SlowAr& slow = *model_->slow_;
+    const SlowAr& slow = model_->slow();
     SlowOutput out;
     out.positions = static_cast<int64_t>(sessions.size());
     out.width = slow.width(false);
@@ -107,20 +117,22 @@ SlowOutput Batch::step(const std::vector<Session*>& sessions, const std::vector<
         Graph& graph = ready_step(sessions, columns);
         graph.compute();
         slow.read(graph, out.positions, false, out.logits.data(), out.hidden.data());
-        for (Session* session : sessions) session->slow_.advance();
+        for (BatchRow* session : sessions) session->slow().advance();
         return out;
     }
     const size_t height = columns.size() / sessions.size();
     size_t done = 0;
     try {
         for (; done < sessions.size(); ++done) {
-            const SlowOutput one = sessions[done]->slow_.feed(&columns[done * height], 1, false, false);
+            BatchRow& row = *sessions[done];
+            const auto embed = [&](int64_t, int64_t, float* x) { row.embed(&columns[done * height], x, scratch_.row); };
+            const SlowOutput one = row.slow().feed(embed, 1, false, false);
             std::copy(one.logits.begin(), one.logits.end(), &out.logits[done * one.logits.size()]);
             std::copy(one.hidden.begin(), one.hidden.end(), &out.hidden[done * one.hidden.size()]);
         }
     } catch (...) {
         while (done > 0) {
-            SlowState& state = sessions[--done]->slow_;
+            SlowState& state = sessions[--done]->slow();
             state.truncate(state.position() - 1);
         }
         throw;
@@ -128,7 +140,7 @@ SlowOutput Batch::step(const std::vector<Session*>& sessions, const std::vector<
     return out;
 }
 
-std::map<std::string, double> Batch::profile(const std::vector<Session*>& sessions,
+std::map<std::string, double> Batch::profile(const std::vector<BatchRow*>& sessions,
                                              const std::vector<int32_t>& columns) {
     const Turn turn(*this, sessions);
     check_step(sessions, columns);
@@ -136,44 +148,38 @@ std::map<std::string, double> Batch::profile(const std::vector<Session*>& sessio
     return ready_step(sessions, columns).profile();
 }
 
-// Arguments are checked. hidden is nullptr but for kFastBegin.
-std::vector<float> Batch::run_fast(Kind kind, const std::vector<Session*>& sessions, const float* hidden,
+std::vector<float> Batch::run_fast(int book, const std::vector<BatchRow*>& sessions, const float* hidden,
                                    const std::vector<int32_t>& codes) {
-    model_->backend_->check_process();
-    const FastConfig& c = model_->fast_->config;
+    model_->backend()->check_process();
     const auto rows = static_cast<int64_t>(sessions.size());
-    std::vector<float> logits(static_cast<size_t>(rows * c.codebook_size));
+    const int64_t dim = model_->config().dim;
+    const int64_t size = model_->config().codebook_size;
+    std::vector<float> logits(static_cast<size_t>(rows * size));
     if (in_turn_) {
         for (int64_t r = 0; r < rows; ++r) {
-            FastState& state = *sessions[static_cast<size_t>(r)]->fast_;
-            const int32_t code = codes[static_cast<size_t>(r)];
-            const std::vector<float>& one =
-                kind == kFastBegin ? state.begin(hidden + r * c.slow_dim, code) : state.step(code);
-            std::copy(one.begin(), one.end(), logits.begin() + r * c.codebook_size);
+            const std::vector<float> one = sessions[static_cast<size_t>(r)]->fast_alone(
+                hidden != nullptr ? hidden + r * dim : nullptr, codes[static_cast<size_t>(r)]);
+            std::copy(one.begin(), one.end(), logits.begin() + r * size);
         }
         return logits;
     }
     // The hidden states come first among the columns, at position 0 of their sessions.
     std::vector<nn::CacheColumns::Column> caches;
-    if (kind == kFastBegin)
-        for (Session* session : sessions) caches.push_back({&session->fast_->cache(), 0});
-    for (Session* session : sessions)
-        caches.push_back({&session->fast_->cache(), kind == kFastBegin ? 1 : session->fast_->position()});
+    if (hidden != nullptr)
+        for (BatchRow* session : sessions) caches.push_back({&session->fast_cache(), 0});
+    for (BatchRow* session : sessions)
+        caches.push_back({&session->fast_cache(), hidden != nullptr ? 1 : session->fast_position()});
     fast_columns_.assign(std::move(caches));
-    embedded_.resize(static_cast<size_t>(rows * c.dim));
-    model_->fast_->embed(codes.data(), rows, embedded_.data());
-    Graph& graph = this->graph(kind, sessions.size());
-    graph.set("x", embedded_.data(), embedded_.size() * sizeof(float));
-    if (kind == kFastBegin) graph.set("hidden", hidden, static_cast<size_t>(rows * c.slow_dim) * sizeof(float));
-    nn::set_column_inputs(graph, FastAr::kName, fast_columns_);
+    Graph& graph = fast_graph(book, sessions.size());
+    model_->set_fast(graph, book, rows, hidden, codes.data(), scratch_);
+    nn::set_column_inputs(graph, model_->fast_name(), fast_columns_);
     graph.compute();
     graph.get("logits", logits.data(), logits.size());
-    for (Session* session : sessions)
-        session->fast_->set_position(kind == kFastBegin ? 2 : session->fast_->position() + 1);
+    for (BatchRow* session : sessions) session->set_fast_position(hidden != nullptr ? 2 : session->fast_position() + 1);
     return logits;
 }
 
-void Batch::check_begin(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
+void Batch::check_begin(const std::vector<BatchRow*>& sessions, const std::vector<float>& hidden,
                         const std::vector<int32_t>& codes) const {
     const size_t rows = sessions.size();
     const auto dim = static_cast<size_t>(model_->config().dim);
@@ -186,36 +192,38 @@ void Batch::check_begin(const std::vector<Session*>& sessions, const std::vector
     check_codes(sessions, codes);
 }
 
-void Batch::check_codes(const std::vector<Session*>& sessions, const std::vector<int32_t>& codes) const {
+void Batch::check_codes(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& codes) const {
     if (codes.size() != sessions.size())
         throw std::invalid_argument(text("[codes] expected ", sessions.size(), ", one a session, got ", codes.size()));
     for (const int32_t code : codes) check_code(code, model_->config().codebook_size);
 }
 
-std::vector<float> Batch::fast_begin(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
+std::vector<float> Batch::fast_begin(const std::vector<BatchRow*>& sessions, const std::vector<float>& hidden,
                                      const std::vector<int32_t>& codes) {
     const Turn turn(*this, sessions);
     check_begin(sessions, hidden, codes);
-    return run_fast(kFastBegin, sessions, hidden.data(), codes);
+    return run_fast(1, sessions, hidden.data(), codes);
 }
 
-std::vector<float> Batch::fast_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& codes) {
+std::vector<float> Batch::fast_step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& codes) {
     const Turn turn(*this, sessions);
-    const int64_t position = sessions.front()->fast().position();
+    if (!model_->has_fast_ar())
+        throw std::invalid_argument("[fast_ar] expected a model with a Fast-AR, this one has none");
+    const int64_t position = sessions.front()->fast_position();
     check_codes(sessions, codes);
-    for (Session* session : sessions)
-        if (session->fast().position() != position)
+    for (BatchRow* session : sessions)
+        if (session->fast_position() != position)
             throw std::invalid_argument(
                 text("[fast_step] expected sessions equally far in their frames, got positions ", position, " and ",
-                     session->fast().position()));
+                     session->fast_position()));
     if (position == 0) throw std::invalid_argument("[fast_step] expected fast_begin first");
     if (position >= model_->config().num_codebooks)
         throw std::invalid_argument(text("[fast_step] expected at most ", model_->config().num_codebooks - 2,
                                          " steps after fast_begin: the frames are complete"));
-    return run_fast(kFastStep, sessions, nullptr, codes);
+    return run_fast(static_cast<int>(position), sessions, nullptr, codes);
 }
 
-Batch::Frames Batch::fast_frames(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
+Batch::Frames Batch::fast_frames(const std::vector<BatchRow*>& sessions, const std::vector<float>& hidden,
                                  const std::vector<int32_t>& codes, const std::vector<Draw>& draws) {
     const Turn turn(*this, sessions);
     check_begin(sessions, hidden, codes);
@@ -241,7 +249,7 @@ Batch::Frames Batch::fast_frames(const std::vector<Session*>& sessions, const st
     try {
         for (size_t book = 1; book < books; ++book) {
             const std::vector<float> logits =
-                run_fast(book == 1 ? kFastBegin : kFastStep, sessions, book == 1 ? hidden.data() : nullptr, last);
+                run_fast(static_cast<int>(book), sessions, book == 1 ? hidden.data() : nullptr, last);
             for (size_t r = 0; r < rows; ++r) {
                 if (!frames.broken[r].empty()) continue;
                 const int64_t drawn = nn::draw(logits.data() + static_cast<int64_t>(r) * size, size, draws[r].sampling,

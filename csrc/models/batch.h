@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "models/dual_ar.h"
+#include "models/batch_row.h"
+#include "nn/sampling.h"
 
 namespace dualar {
 
@@ -18,15 +19,15 @@ class Batch {
     static constexpr size_t kMaxRows = 256;
 
     // in_turn: one session after the other, by the same calls as alone.
-    Batch(std::shared_ptr<const DualAr> model, bool in_turn);
+    Batch(std::shared_ptr<const BatchModel> model, bool in_turn);
 
     // columns int32 [rows, 1 + N] -> logits [rows, C + 1], hidden [rows, D]. On an error no session has moved.
-    SlowOutput step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns);
+    SlowOutput step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& columns);
     // hidden [rows, D], codes [rows] -> logits [rows, C] of codebook 1.
-    std::vector<float> fast_begin(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
+    std::vector<float> fast_begin(const std::vector<BatchRow*>& sessions, const std::vector<float>& hidden,
                                   const std::vector<int32_t>& codes);
     // codes [rows], drawn last -> logits [rows, C] of the next codebook. All sessions must be equally far in a frame.
-    std::vector<float> fast_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& codes);
+    std::vector<float> fast_step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& codes);
 
     struct Draw {
         nn::DrawOptions sampling;
@@ -39,41 +40,43 @@ class Batch {
         std::string failure;  // why the codes of all rows are 0 from some codebook on, where the device failed
     };
     // Whole frames, as Session::fast_frame for each row.
-    Frames fast_frames(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
+    Frames fast_frames(const std::vector<BatchRow*>& sessions, const std::vector<float>& hidden,
                        const std::vector<int32_t>& codes, const std::vector<Draw>& draws);
 
     // Seconds of one step on the CPU by kind of work; no session moves.
-    std::map<std::string, double> profile(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns);
+    std::map<std::string, double> profile(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& columns);
 
-    const DualAr& model() const { return *model_; }
+    const BatchModel& model() const { return *model_; }
     int graph_builds() const { return graph_builds_; }
 
   private:
-    enum Kind { kSlowStep, kFastBegin, kFastStep, kKinds };
     // The graphs for one number of rows.
     struct Graphs {
         size_t rows;
-        std::unique_ptr<Graph> graphs[kKinds];
+        std::unique_ptr<Graph> slow;
+        std::map<int, std::unique_ptr<Graph>> fast;  // by BatchModel::fast_graph
     };
     class Turn;
 
-    void check_begin(const std::vector<Session*>& sessions, const std::vector<float>& hidden,
+    void check_begin(const std::vector<BatchRow*>& sessions, const std::vector<float>& hidden,
                      const std::vector<int32_t>& codes) const;
-    void check_codes(const std::vector<Session*>& sessions, const std::vector<int32_t>& codes) const;
-    void check_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns) const;
-    Graph& graph(Kind kind, size_t rows);
+    void check_codes(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& codes) const;
+    void check_step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& columns) const;
+    Graphs& graphs(size_t rows);
+    Graph& slow_graph(size_t rows);
+    Graph& fast_graph(int book, size_t rows);
     // The graph of a step with its inputs set.
-    Graph& ready_step(const std::vector<Session*>& sessions, const std::vector<int32_t>& columns);
-    std::vector<float> run_fast(Kind kind, const std::vector<Session*>& sessions, const float* hidden,
+    Graph& ready_step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& columns);
+    // Logits [rows, C] of codebook `book`. Arguments are checked; hidden is nullptr but for codebook 1.
+    std::vector<float> run_fast(int book, const std::vector<BatchRow*>& sessions, const float* hidden,
                                 const std::vector<int32_t>& codes);
 
-    std::shared_ptr<const DualAr> model_;
+    std::shared_ptr<const BatchModel> model_;
     bool in_turn_;
     std::deque<Graphs> graphs_;  // used last first
     nn::CacheColumns slow_columns_;
     nn::CacheColumns fast_columns_;
-    std::vector<float> embedded_;
-    std::vector<float> scratch_;
+    BatchScratch scratch_;
     nn::DrawScratch draw_scratch_;
     int graph_builds_ = 0;
     OneThread one_thread_;

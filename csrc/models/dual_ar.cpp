@@ -6,19 +6,6 @@
 
 namespace dualar {
 
-void check_sampling(const nn::DrawOptions& sampling) {
-    if (!(sampling.temperature >= 0.0 && sampling.temperature <= 100.0))
-        throw std::invalid_argument(text("[temperature] expected 0 to 100, got ", sampling.temperature));
-    if (!(sampling.top_p >= 0.0 && sampling.top_p <= 1.0))
-        throw std::invalid_argument(text("[top_p] expected 0 to 1, got ", sampling.top_p));
-}
-
-std::string cannot_draw(uint64_t step, size_t book, int64_t drawn) {
-    return text("[generate] frame ", step, ", codebook ", book, ": expected logits to draw from, got ",
-                drawn == nn::kNotANumber ? "NaN" : "none above -inf",
-                " (a weight of the file is broken, or a computation overflowed)");
-}
-
 DualAr::DualAr(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, int64_t im_end)
     : backend_(std::move(backend)), weights_(std::move(file), backend_) {
     check_architecture(weights_.file(), names::kArchitecture);
@@ -69,6 +56,18 @@ std::vector<float> DualAr::fast_decode(const std::vector<float>& hidden, const s
     const std::lock_guard<std::mutex> lock(oracle_mutex_);
     if (!oracle_) oracle_ = std::make_unique<FastState>(fast_, backend_);
     return oracle_->decode(hidden.data(), prefix.data(), static_cast<int64_t>(prefix.size()));
+}
+
+void DualAr::build_fast(GraphBuilder& g, int book, int64_t rows, const nn::AttentionInputs& inputs) const {
+    fast_->build(g, book == 1 ? rows : 0, rows, rows, inputs, nullptr);
+}
+
+void DualAr::set_fast(Graph& graph, int book, int64_t rows, const float* hidden, const int32_t* codes,
+                      BatchScratch& scratch) const {
+    scratch.input.resize(static_cast<size_t>(rows * fast_->config.dim));
+    fast_->embed(codes, rows, scratch.input.data());
+    graph.set("x", scratch.input.data(), scratch.input.size() * sizeof(float));
+    if (book == 1) graph.set("hidden", hidden, static_cast<size_t>(rows * fast_->config.slow_dim) * sizeof(float));
 }
 
 Session::Session(std::shared_ptr<const DualAr> model, int64_t max_positions, ggml_type kv_type)

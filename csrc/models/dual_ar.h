@@ -7,22 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "models/batch_row.h"
 #include "models/fast_ar.h"
 #include "models/slow_ar.h"
 #include "nn/sampling.h"
-#include "runtime/one_thread.h"
 
 namespace dualar {
 
-class Batch;
 class Session;
 
-// std::invalid_argument where an option is out of range.
-void check_sampling(const nn::DrawOptions& sampling);
-// What to say of a row that nn::draw() could not draw from.
-std::string cannot_draw(uint64_t step, size_t book, int64_t drawn);
-
-class DualAr : public std::enable_shared_from_this<DualAr> {
+class DualAr : public BatchModel, public std::enable_shared_from_this<DualAr> {
   public:
     // Throws ModelError listing what is wrong with the file.
     DualAr(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, int64_t im_end);
@@ -30,8 +24,15 @@ class DualAr : public std::enable_shared_from_this<DualAr> {
     // Bring the weights to the device, once. session() and fast_decode() do it where it has not been done.
     void load() const;
 
-    const SlowConfig& config() const { return slow_->config; }
-    bool has_fast_ar() const { return fast_ != nullptr; }
+    const SlowAr& slow() const override { return *slow_; }
+    const std::shared_ptr<Backend>& backend() const override { return backend_; }
+    bool has_fast_ar() const override { return fast_ != nullptr; }
+    const char* fast_name() const override { return FastAr::kName; }
+    int fast_layers() const override { return fast_->config.layers; }
+    int fast_graph(int book) const override { return book == 1 ? 0 : 1; }
+    void build_fast(GraphBuilder& g, int book, int64_t rows, const nn::AttentionInputs& inputs) const override;
+    void set_fast(Graph& graph, int book, int64_t rows, const float* hidden, const int32_t* codes,
+                  BatchScratch& scratch) const override;
     std::vector<int32_t> main_ids() const { return slow_->main_ids(); }
     std::vector<std::string> unused_tensors() const;
     size_t kv_bytes(int64_t max_positions, const std::string& kv_type) const;
@@ -41,7 +42,6 @@ class DualAr : public std::enable_shared_from_this<DualAr> {
     std::vector<float> fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const;
 
   private:
-    friend class Batch;
     friend class Session;
     void check_fast_arguments(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) const;
 
@@ -54,7 +54,7 @@ class DualAr : public std::enable_shared_from_this<DualAr> {
     mutable std::unique_ptr<FastState> oracle_;  // graphs of fast_decode()
 };
 
-class Session {
+class Session : public BatchRow {
   public:
     Session(std::shared_ptr<const DualAr> model, int64_t max_positions, ggml_type kv_type);
 
@@ -74,6 +74,19 @@ class Session {
                      uint64_t step);
 
     const DualAr& model() const { return *model_; }
+    const BatchModel& batch_model() const override { return *model_; }
+    OneThread& turn() override { return one_thread_; }
+    SlowState& slow() override { return slow_; }
+    void check_column(const int32_t* column) const override { check_columns(column, 1); }
+    void embed(const int32_t* column, float* out, std::vector<float>& scratch) const override {
+        model_->slow_->embed(column, 1, 1, out, scratch);
+    }
+    const nn::KvCache& fast_cache() const override { return fast_->cache(); }
+    int64_t fast_position() const override { return fast_->position(); }
+    void set_fast_position(int64_t position) override { fast_->set_position(position); }
+    std::vector<float> fast_alone(const float* hidden, int32_t code) override {
+        return hidden != nullptr ? fast_->begin(hidden, code) : fast_->step(code);
+    }
     int64_t position() const { return slow_.position(); }
     int64_t max_positions() const { return slow_.max_positions(); }
     size_t nbytes() const { return slow_.nbytes() + (fast_ ? fast_->nbytes() : 0); }
@@ -89,7 +102,6 @@ class Session {
     std::map<std::string, std::vector<float>> probes() const { return slow_.probes(); }
 
   private:
-    friend class Batch;
     void check_columns(const int32_t* columns, int64_t count) const;
     FastState& fast();
 

@@ -1,5 +1,7 @@
 #include "models/qwen3_predictor.h"
 
+#include <algorithm>
+
 #include "models/block_weights.h"
 #include "models/names.h"
 #include "models/qwen3_names.h"
@@ -10,7 +12,6 @@ namespace {
 
 namespace keys = qwen3_names;
 
-constexpr const char* kName = "predictor";
 constexpr int64_t kMaxDim = 1 << 20;
 
 // A frame's cache is a few rows: float32 costs nothing and keeps the cached path equal to the recompute.
@@ -69,6 +70,25 @@ ggml_tensor* Predictor::head(GraphBuilder& g, ggml_tensor* h, int book) const {
     return ggml_mul_mat(g.context, rows, h);
 }
 
+void Predictor::build(GraphBuilder& g, int64_t positions, int64_t rows, int book, const nn::AttentionInputs& inputs,
+                      const nn::KvCache* cache) const {
+    ggml_tensor* x = g.input("x", GGML_TYPE_F32, config.talker_dim, positions);
+    if (project_in) x = nn::linear(g, *project_in, x);
+    x = nn::transformer(g, x, blocks, config.block, inputs, cache, kName);
+    if (positions > rows) x = ggml_cont(g.context, nn::last_columns(g, x, rows));
+    x = nn::rms_norm(g, x, norm, config.block.eps);
+    g.output("logits", head(g, x, book));
+}
+
+void Predictor::embed(const float* hidden, const int32_t* codes, int64_t count, int book, std::vector<float>& x,
+                      std::vector<float>& scratch) const {
+    const int64_t dim = config.talker_dim;
+    const int64_t hiddens = hidden != nullptr ? count : 0;
+    x.assign(static_cast<size_t>((hiddens + count) * dim), 0.0F);
+    if (hidden != nullptr) std::copy_n(hidden, hiddens * dim, x.data());
+    for (int64_t i = 0; i < count; ++i) talker_->add_code(book, codes[i], x.data() + (hiddens + i) * dim, scratch);
+}
+
 PredictorState::PredictorState(std::shared_ptr<const Predictor> model, std::shared_ptr<Backend> backend)
     : model_(std::move(model)),
       backend_(std::move(backend)),
@@ -85,14 +105,9 @@ std::unique_ptr<Graph> PredictorState::make_graph(int64_t positions, int book, b
     ++graph_builds_;
     const PredictorConfig& c = model_->config;
     const auto build = [&](GraphBuilder& g) {
-        ggml_tensor* x = g.input("x", GGML_TYPE_F32, c.talker_dim, positions);
-        if (model_->project_in) x = nn::linear(g, *model_->project_in, x);
         const int64_t keys = cached ? cache_.rows() : positions;
-        const nn::AttentionInputs inputs = nn::make_attention_inputs(g, kName, positions, keys, cached);
-        x = nn::transformer(g, x, model_->blocks, c.block, inputs, cached ? &cache_ : nullptr, kName);
-        if (positions > 1) x = ggml_cont(g.context, nn::last_columns(g, x, 1));
-        x = nn::rms_norm(g, x, model_->norm, c.block.eps);
-        g.output("logits", model_->head(g, x, book));
+        const auto inputs = nn::make_attention_inputs(g, Predictor::kName, positions, keys, cached);
+        model_->build(g, positions, 1, book, inputs, cached ? &cache_ : nullptr);
     };
     return std::make_unique<Graph>(backend_, static_cast<size_t>(c.layers) * nn::kNodesPerBlock + 32, build);
 }
@@ -111,7 +126,7 @@ std::vector<float> PredictorState::run(std::unique_ptr<Graph>& graph, const floa
         model_->talker().add_code(first_book + i, codes[i], x, scratch_);
     graph->set("x", input_.data(), input_.size() * sizeof(float));
     feed_.linear(first, positions, cached ? cache_.rows() : positions);
-    feed_.set(*graph, kName, cached);
+    feed_.set(*graph, Predictor::kName, cached);
     graph->compute();
     std::vector<float> logits(static_cast<size_t>(c.codebook_size));
     graph->get("logits", logits.data(), logits.size());

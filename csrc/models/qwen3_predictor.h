@@ -26,8 +26,16 @@ class Predictor {
   public:
     Predictor(Weights& weights, std::shared_ptr<const Talker> talker);
 
-    // h [dim, 1] -> logits [C] of codebook `book`, 1 <= book < N.
-    ggml_tensor* head(GraphBuilder& g, ggml_tensor* h, int book) const;
+    static constexpr const char* kName = "predictor";  // of its inputs in a graph
+
+    // From the input "x" [talker D, positions] to the output "logits" [C, rows], of codebook `book`, 1 <= book < N, and
+    // of the last `rows` positions.
+    void build(GraphBuilder& g, int64_t positions, int64_t rows, int book, const nn::AttentionInputs& inputs,
+               const nn::KvCache* cache) const;
+    // hidden [count, talker D], or nullptr, then the vectors of codes [count] of codebook `book` -> x, as build() has
+    // it.
+    void embed(const float* hidden, const int32_t* codes, int64_t count, int book, std::vector<float>& x,
+               std::vector<float>& scratch) const;
     const Talker& talker() const { return *talker_; }
 
     PredictorConfig config;
@@ -36,6 +44,8 @@ class Predictor {
     ggml_tensor* norm = nullptr;
 
   private:
+    ggml_tensor* head(GraphBuilder& g, ggml_tensor* h, int book) const;
+
     std::shared_ptr<const Talker> talker_;  // whose tables its inputs are from
     ggml_tensor* heads_ = nullptr;          // ggml [dim, (N - 1) * C], or packed one by one
     std::vector<std::shared_ptr<nn::PackedMatrix>> packed_heads_;
@@ -53,6 +63,9 @@ class PredictorState {
     // Positions in the cache: 0 before begin(), at most N.
     int64_t position() const { return position_; }
     void reset() { position_ = 0; }
+    // For a graph that runs several requests: it writes positions there, then says how many there are now.
+    const nn::KvCache& cache() const { return cache_; }
+    void set_position(int64_t position) { position_ = position; }
     size_t nbytes() const { return cache_.nbytes(); }
     static size_t nbytes(const PredictorConfig& config);
     int graph_builds() const { return graph_builds_; }

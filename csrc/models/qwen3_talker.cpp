@@ -182,15 +182,15 @@ SlowOutput TalkerState::prefill(const TalkerPrompt& prompt, bool all_positions, 
     return out;
 }
 
-SlowOutput TalkerState::step(const int32_t* codes, bool full_vocab) {
+void TalkerState::embed(const int32_t* codes, float* out, std::vector<float>& scratch) const {
     const int64_t dim = model_->decoder->config.dim;
     const int64_t rows = static_cast<int64_t>(trailing_.size()) / dim;
-    const float* text = trailing_.data() + std::min(frame(), rows - 1) * dim;
-    const auto embed = [&](int64_t, int64_t, float* out) {
-        std::copy_n(text, dim, out);
-        model_->add_codes(codes, 1, out, scratch_);
-    };
-    return decoder_.feed(embed, 1, false, full_vocab);
+    std::copy_n(trailing_.data() + std::min(frame(), rows - 1) * dim, dim, out);
+    model_->add_codes(codes, 1, out, scratch);
+}
+
+SlowOutput TalkerState::step(const int32_t* codes, bool full_vocab) {
+    return decoder_.feed([&](int64_t, int64_t, float* out) { embed(codes, out, scratch_); }, 1, false, full_vocab);
 }
 
 }  // namespace dualar

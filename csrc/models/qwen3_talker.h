@@ -64,6 +64,8 @@ class TalkerState {
     SlowOutput prefill(const TalkerPrompt& prompt, bool all_positions, bool full_vocab);
     // codes [N] of the frame just made.
     SlowOutput step(const int32_t* codes, bool full_vocab);
+    // That step's input, [D].
+    void embed(const int32_t* codes, float* out, std::vector<float>& scratch) const;
 
     // Frames that step() was given since the prompt; negative once truncate() cut into it.
     int64_t frame() const { return decoder_.position() - prompt_end_; }

@@ -56,6 +56,16 @@ std::vector<float> Qwen3Tts::fast_decode(const std::vector<float>& hidden, const
     return oracle_->decode(hidden.data(), prefix.data(), static_cast<int64_t>(prefix.size()));
 }
 
+void Qwen3Tts::build_fast(GraphBuilder& g, int book, int64_t rows, const nn::AttentionInputs& inputs) const {
+    predictor_->build(g, book == 1 ? 2 * rows : rows, rows, book, inputs, nullptr);
+}
+
+void Qwen3Tts::set_fast(Graph& graph, int book, int64_t rows, const float* hidden, const int32_t* codes,
+                        BatchScratch& scratch) const {
+    predictor_->embed(hidden, codes, rows, book - 1, scratch.input, scratch.row);
+    graph.set("x", scratch.input.data(), scratch.input.size() * sizeof(float));
+}
+
 Qwen3Session::Qwen3Session(std::shared_ptr<const Qwen3Tts> model, int64_t max_positions, ggml_type kv_type)
     : model_(std::move(model)),
       talker_(model_->talker_, model_->backend_, max_positions, kv_type),
@@ -69,16 +79,20 @@ SlowOutput Qwen3Session::prefill(const TalkerPrompt& prompt, bool all_positions,
     return talker_.prefill(prompt, all_positions, full_vocab);
 }
 
-SlowOutput Qwen3Session::step(const std::vector<int32_t>& column, bool full_vocab) {
-    const OneThread::Use use(one_thread_, "session");
+void Qwen3Session::check_column(const int32_t* column) const {
     if (!talker_.has_prompt())
         throw std::invalid_argument(
             text("[step] expected a prompt first, got none that ends by position ", position()));
     check_room(1, position(), max_positions());
-    for (size_t i = 1; i < column.size(); ++i) check_code(column[i], model_->config().codebook_size);
+    for (int i = 1; i <= model_->config().num_codebooks; ++i) check_code(column[i], model_->config().codebook_size);
     if (column[0] != column[1])
         throw std::invalid_argument(
             text("[step] expected the main id to be the frame's first code, got ", column[0], " and ", column[1]));
+}
+
+SlowOutput Qwen3Session::step(const std::vector<int32_t>& column, bool full_vocab) {
+    const OneThread::Use use(one_thread_, "session");
+    check_column(column.data());
     return talker_.step(column.data() + 1, full_vocab);
 }
 

@@ -86,7 +86,13 @@ class StepOutput:
     @property
     def hidden(self) -> Float32: ...
 
-class DualAR:
+class BatchModel:
+    """A model whose sessions a Batch takes: DualAR and Qwen3TTS."""
+
+class BatchRow:
+    """A session that a Batch takes: Session and Qwen3Session."""
+
+class DualAR(BatchModel):
     """Slow-AR and Fast-AR of one file: immutable weights. `session()` gives the state to run them."""
 
     def __init__(self, file: ModelFile, runtime: Runtime, *, im_end_id: int) -> None: ...
@@ -129,7 +135,7 @@ class Prefix:
     @property
     def nbytes(self) -> int: ...
 
-class Session:
+class Session(BatchRow):
     """KV caches and position of one running request. One thread at a time; ValueError for a second caller."""
 
     @property
@@ -169,38 +175,7 @@ class Session:
     def reset(self) -> None: ...
     def truncate(self, positions: int) -> None: ...
 
-class Batch:
-    """Sessions of one model taken a step further together, each weight read once for all of them.
-
-    Any sessions of the model may come together in any call, each once; every session keeps its caches and its position.
-    Where the products are the core's own (weights in F32, F16, Q8_0, Q4_0 and Q4_K on the CPU), each row has the bits
-    of its session alone. in_turn: one session after the other, as devices other than the CPU always do.
-    """
-
-    def __init__(self, model: DualAR, *, in_turn: bool = False) -> None: ...
-    @property
-    def graph_builds(self) -> int: ...  # three for each number of rows, which are kept for the last 8 numbers
-    def step(self, sessions: Sequence[Session], columns: Integers) -> tuple[Float32, Float32]:
-        """columns int [rows, 1 + N] -> logits [rows, C + 1], hidden [rows, D]. On an error no session has moved."""
-    def _profile(self, sessions: Sequence[Session], columns: Integers) -> dict[str, float]: ...  # seconds by kind
-    def fast_begin(self, sessions: Sequence[Session], hidden: Float32, codes: Integers) -> Float32:
-        """hidden [rows, D] and semantic codes [rows] -> logits [rows, C] of codebook 1."""
-    def fast_step(self, sessions: Sequence[Session], codes: Integers) -> Float32:
-        """The codes just drawn [rows] -> logits [rows, C] of the next codebook."""
-    def fast_frames(
-        self,
-        sessions: Sequence[Session],
-        hidden: Float32,
-        codes: Integers,
-        draws: Sequence[tuple[float, float, int, int, int]],
-    ) -> tuple[Int32, list[str | None], str | None]:
-        """Whole frames, as Session.fast_frame; draws: (temperature, top_p, top_k, seed, step) for each row.
-
-        Gives codes int32 [rows, N]; for each row why it could not be drawn from, or None; and why the codes of all rows
-        are 0 from some codebook on where the device failed, or None.
-        """
-
-class Qwen3TTS:
+class Qwen3TTS(BatchModel):
     """Talker and code predictor of one Qwen3-TTS file: immutable weights. The face of `DualAR`."""
 
     def __init__(self, file: ModelFile, runtime: Runtime) -> None: ...
@@ -235,7 +210,7 @@ class Qwen3TTS:
     def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
         """hidden [D], prefix int [1 <= k < N] (the talker's code first) -> logits [C] of codebook k."""
 
-class Qwen3Session:
+class Qwen3Session(BatchRow):
     """KV caches, text to come and position of one running request. One thread at a time."""
 
     @property
@@ -260,6 +235,37 @@ class Qwen3Session:
     def truncate(self, positions: int) -> None: ...
     def _keep_probes(self, keep: bool) -> None: ...
     def _probes(self) -> dict[str, Float32]: ...
+
+class Batch:
+    """Sessions of one model, of any family, taken a step further together, each weight read once for all of them.
+
+    Any sessions of the model may come together in any call, each once; every session keeps its caches and its position.
+    Where the products are the core's own (weights in F32, F16, Q8_0, Q4_0 and Q4_K on the CPU), each row has the bits
+    of its session alone. in_turn: one session after the other, as devices other than the CPU always do.
+    """
+
+    def __init__(self, model: BatchModel, *, in_turn: bool = False) -> None: ...
+    @property
+    def graph_builds(self) -> int: ...  # for each number of rows, which are kept for the last 8 numbers
+    def step(self, sessions: Sequence[BatchRow], columns: Integers) -> tuple[Float32, Float32]:
+        """columns int [rows, 1 + N] -> logits [rows, C + 1], hidden [rows, D]. On an error no session has moved."""
+    def _profile(self, sessions: Sequence[BatchRow], columns: Integers) -> dict[str, float]: ...  # seconds by kind
+    def fast_begin(self, sessions: Sequence[BatchRow], hidden: Float32, codes: Integers) -> Float32:
+        """hidden [rows, D] and semantic codes [rows] -> logits [rows, C] of codebook 1."""
+    def fast_step(self, sessions: Sequence[BatchRow], codes: Integers) -> Float32:
+        """The codes just drawn [rows] -> logits [rows, C] of the next codebook."""
+    def fast_frames(
+        self,
+        sessions: Sequence[BatchRow],
+        hidden: Float32,
+        codes: Integers,
+        draws: Sequence[tuple[float, float, int, int, int]],
+    ) -> tuple[Int32, list[str | None], str | None]:
+        """Whole frames, as Session.fast_frame; draws: (temperature, top_p, top_k, seed, step) for each row.
+
+        Gives codes int32 [rows, N]; for each row why it could not be drawn from, or None; and why the codes of all rows
+        are 0 from some codebook on where the device failed, or None.
+        """
 
 class Codec:
     """A codec's weights, of the family that the file's architecture says. `stream()` gives the state to decode with."""

@@ -43,4 +43,4 @@ def steps_of(model: Model) -> Steps:
     """What steps several sessions of this model."""
     from dualar import _core
 
-    return _core.Batch(model) if isinstance(model, _core.DualAR) else InTurn()
+    return _core.Batch(model) if isinstance(model, _core.BatchModel) else InTurn()
