@@ -2,8 +2,9 @@
 
     python benchmarks/bench_batch.py [MODEL] [--threads N] [--rows 1 2 4 8 16] [--context 32] [--join 512]
 
-MODEL is a preset of `models.py` (made on first use; default mini) or a GGUF file of transformers. All runs of a table
-are timed in turns. Owns what is measured; leaves timing and printing to `report.py`.
+MODEL is a preset of `models.py` (made on first use; default mini), `qwen3` for Qwen3-TTS at 0.6B geometry, or a GGUF
+file of transformers of either family. Frames are drawn by the family's own rules. All runs of a table are timed in
+turns. Owns what is measured; leaves timing and printing to `report.py`.
 """
 
 from __future__ import annotations
@@ -12,25 +13,43 @@ import argparse
 import time
 from pathlib import Path
 
+import bench_qwen3
 import models
 import numpy as np
 import report
 from bench_ar import text_prompt
-from dualar import Batch, BatchRow, GenerationRequest, _core
+from dualar import Batch, BatchRow, GenerationRequest, SamplingConfig, _core
+from dualar.request import Prompt
 from report import number, ratio_text
+
+Model = _core.DualAR | _core.Qwen3TTS
+
+
+def open_model(file: _core.ModelFile, options: argparse.Namespace) -> Model:
+    """The model of a file of either family."""
+    runtime = _core.Runtime(threads=options.threads)
+    if file.architecture == "qwen3-tts":
+        return _core.Qwen3TTS(file, runtime)
+    return _core.DualAR(file, runtime, im_end_id=options.im_end_id)
+
+
+def prompt_of(model: Model, length: int) -> Prompt:
+    """A random prompt of so many positions."""
+    return bench_qwen3.prompt_of(length) if isinstance(model, _core.Qwen3TTS) else text_prompt(model, length)
 
 
 class Rows:
     """A batch of so many rows that go on for as long as it is measured."""
 
-    def __init__(self, model: _core.DualAR, rows: int, context: int, steps: int) -> None:
+    def __init__(self, model: Model, rows: int, context: int, steps: int) -> None:
         self.count = rows
-        self.batch = Batch(model, max_rows=rows + 1)
-        self.rows = [self.join(text_prompt(model, context), steps, seed) for seed in range(rows)]
+        family = SamplingConfig.hf() if isinstance(model, _core.Qwen3TTS) else SamplingConfig.fish()
+        self.batch = Batch(model, max_rows=rows + 1, sampling=family)
+        self.rows = [self.join(prompt_of(model, context), steps, seed) for seed in range(rows)]
         while any(row.frames == 0 for row in self.rows):
             self.batch.step()
 
-    def join(self, prompt: np.ndarray, steps: int, seed: int) -> BatchRow:
+    def join(self, prompt: Prompt, steps: int, seed: int) -> BatchRow:
         return self.batch.join(
             GenerationRequest(
                 prompt=prompt, max_new_tokens=steps, min_tokens_before_end=steps, seed=seed, stall_guard=None
@@ -41,9 +60,11 @@ class Rows:
 class Products:
     """The products of a Slow-AR step alone, as its graph has them: `seconds` of them in each call."""
 
-    def __init__(self, model: _core.DualAR, rows: int) -> None:
+    def __init__(self, model: Model, rows: int) -> None:
         self._batch = _core.Batch(model)
-        self._sessions = [model.session(max_positions=1) for _ in range(rows)]
+        self._sessions = [model.session(max_positions=2) for _ in range(rows)]
+        for session in self._sessions:
+            session.prefill(prompt_of(model, 1))
         self._columns = np.zeros((rows, 1 + model.num_codebooks), np.int32)
         self.seconds: list[float] = []
 
@@ -56,7 +77,7 @@ class Bench:
 
     def __init__(self, file: _core.ModelFile, options: argparse.Namespace) -> None:
         self.options = options
-        self.model = _core.DualAR(file, _core.Runtime(threads=options.threads), im_end_id=options.im_end_id)
+        self.model = open_model(file, options)
         self.model.load()
 
     def agreement(self, rows: int = 4, steps: int = 3) -> None:
@@ -65,7 +86,7 @@ class Bench:
         alone, together = ([model.session(max_positions=64) for _ in range(rows)] for _ in range(2))
         for r, pair in enumerate(zip(alone, together, strict=True)):
             for session in pair:
-                session.prefill(text_prompt(model, 5 + 7 * r))
+                session.prefill(prompt_of(model, 5 + 7 * r))
         batch, logits, largest = _core.Batch(model), [], 0.0
         for _ in range(steps):
             codes = rng.integers(model.codebook_size, size=(rows, model.num_codebooks)).astype(np.int32)
@@ -106,8 +127,9 @@ class Bench:
     def join(self) -> None:
         o = self.options
         rows = min(8, max(o.rows))
-        prompt = text_prompt(self.model, o.join)
-        batch = Rows(self.model, rows, o.context, 4 * rows + 40 + o.join // self.model.prefill_piece)
+        prompt = prompt_of(self.model, o.join)
+        pieces = o.join // getattr(self.model, "prefill_piece", o.join)
+        batch = Rows(self.model, rows, o.context, 4 * rows + 40 + pieces)
         before = [report.timed(batch.batch.step) for _ in range(8)]
         session = self.model.session(max_positions=o.join)
         alone = report.timed(lambda: session.prefill(prompt))
@@ -127,7 +149,9 @@ class Bench:
 def parser() -> argparse.ArgumentParser:
     """The options."""
     p = argparse.ArgumentParser(description="Measure batches: throughput, the products' own, and a prompt that joins.")
-    p.add_argument("model", nargs="?", default="mini", help="a preset of models.py or a GGUF file (%(default)s)")
+    p.add_argument(
+        "model", nargs="?", default="mini", help="a preset of models.py, qwen3, or a GGUF file (%(default)s)"
+    )
     p.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="rows of a batch (%(default)s)")
     p.add_argument("--context", type=int, default=32, help="positions before the first frame (%(default)s)")
     p.add_argument("--join", type=int, default=512, help="positions of the prompt that joins; 0 for none (%(default)s)")
@@ -141,7 +165,11 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     options = parser().parse_args(arguments)
     report.use_threads(options.threads)
-    file = _core.ModelFile(str(models.resolve(options.model, folder=options.folder)))
+    if options.model == "qwen3":
+        path = bench_qwen3.ensure("q8_0", folder=options.folder)
+    else:
+        path = models.resolve(options.model, folder=options.folder)
+    file = _core.ModelFile(str(path))
     bench = Bench(file, options)
     extra = {"model": f"{Path(file.path).name}, {file.nbytes / 1e9:.2f} GB"}
     print(report.describe(threads=options.threads, warmups=options.warmups, extra=extra), flush=True)
