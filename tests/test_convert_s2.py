@@ -12,8 +12,10 @@ import dualar
 import gguf
 import numpy as np
 import pytest
+from dualar.cli.main import app
 from dualar.convert.model_file import convert
 from fixtures.make_toy_model import write_toy_model
+from typer.testing import CliRunner
 
 Arrays = dict[str, np.ndarray]
 
@@ -179,6 +181,8 @@ def test_a_model_of_one_voice_has_no_other_and_no_earlier_turns(publish: Callabl
     text = "The kettle is on. Do we have milk?\n\nNone, he said."
     options: dict[str, Any] = {"seed": 3, "max_new_tokens": 60, "min_tokens_before_end": 8}
     pieces: dict[str, Any] = {"piece_size": 20}
+    told = CliRunner().invoke(app, ["info", str(tmp_path / "model.gguf")]).stdout
+    assert "its own alone" in told and "Prefix cache" not in told
     with dualar.load(tmp_path / "model.gguf", threads=1) as engine:
         voice = engine.clone(np.zeros(9000, np.float32), "so")
         with pytest.raises(ValueError, match=r"\[voice\] expected none: .*model\.gguf speaks with one voice, its own"):

@@ -23,11 +23,11 @@ class DualARConfig:
     num_codebooks: int = 6
     context_length: int = 1024
     dim: int = 256
-    layers: int = 4
+    layers: int = 6
     heads: int = 4
     kv_heads: int = 2
     head_dim: int = 64
-    feed_forward: int = 640
+    feed_forward: int = 320
     rope_base: float = 10000.0
     eps: float = 1e-5
     qk_norm: bool = True

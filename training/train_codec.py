@@ -153,13 +153,14 @@ def train_encoder(corpus: Corpus, run: Path, *, minutes: float, batch: int, rate
     state = Run(run / "encoder.pt", parts, minutes=minutes, optimizers=[optimizer])
     pieces = Pieces(corpus, torch.load(run / "codes.pt", weights_only=True), codec.config.samples_per_frame, state.step)
     size = codec.config.samples_per_frame
+    same: Tensor | None = None
     while state.going_on():
         codes, samples = pieces.draw(batch, CROP)
         wanted = torch.stack([features(s, codec.config.sample_rate, size) for s in samples]) - analysis["mean"]
         wanted = (wanted @ analysis["directions"] / analysis["scale"]).transpose(1, 2)
         found = codec.latent(samples)
         loss = (found[:, :K, LEAD:] - wanted[..., LEAD:]).square().mean()
-        if state.step % 50 == 0:
+        if same is None or state.step % 50 == 0:
             with torch.no_grad():
                 same = (codec.quantizer.encode_latent(found)[:, 0, LEAD:] == codes[:, 0, LEAD:]).float().mean()
         state.update(loss, {"first code equal": float(same)})

@@ -27,19 +27,25 @@ from training.text import build_tokenizer, same_word
 
 COLUMNS = 1600  # in a batch, about
 RESIDUAL_WEIGHT = 0.4  # the main token decides what is said; beyond the second codebook it is much noise
-GUIDED_LAYERS = (1, 2)  # of the Slow-AR; the first head of each is to look at the word that is spoken
+GUIDED_LAYERS = (2, 3)  # of the Slow-AR; the first head of each is to look at the word that is spoken
 GUIDE_WEIGHT = 0.3
 FAST_SHARE = 0.25  # of the frames in a batch that the Fast-AR is trained on: it learns faster than the Slow-AR
-NOISE = 0.04  # of the codes that go in are random ones, so that a bad draw later is nothing new
+NOISE = (
+    0.08  # of the codes that go in are random ones: a bad draw later is nothing new, and learning by heart is harder
+)
+HELD_BACK = 100  # utterances at the end of the corpus that are not trained on, but looked at every CHECK_STEPS
+CHECK_STEPS = 250
 
 
 class Examples:
     """Batches of prompts with their codes, of like lengths, in an order fixed by the seed."""
 
     def __init__(
-        self, texts: list[str], codes: list[Tensor], spoken: list[list[int]], config: DualARConfig, tokenizer_json: str
-    ) -> None:
-        """spoken: the unit of the text at each frame, as `align.py` gives it."""
+        self, texts: list[str], codes: list[Tensor], spoken: list[list[int]], config: DualARConfig, tokenizer_json: str,
+        *, noise: float = NOISE,
+    ) -> None:  # fmt: skip
+        """spoken: the unit of the text at each frame, as `align.py` gives it. noise: see NOISE."""
+        self.noise = noise
         self.texts, self.codes, self.spoken, self.config = texts, [c.long() for c in codes], spoken, config
         self.tokenizer = Tokenizer(tokenizer_json)
         self.table = torch.tensor(same_word(tokenizer_json))
@@ -93,7 +99,7 @@ class Examples:
         for i in self.queue.pop():
             text, codes = written_forms(self.texts[i], self.rng), self.codes[i]
             head = self.prompt(text)
-            noise = torch.rand(codes.shape, generator=self.torch_rng) < NOISE
+            noise = torch.rand(codes.shape, generator=self.torch_rng) < self.noise
             other = torch.randint(0, c.codebook_size, codes.shape, generator=self.torch_rng)
             seen = torch.where(noise, other, codes)
             columns = torch.cat([head, torch.cat([seen[:1] + c.semantic_begin_id, seen])], 1)
@@ -138,6 +144,20 @@ def losses(
     return main, residual, torch.stack(attended).mean(), (logits.argmax(1) == wanted[:, 0]).float().mean()
 
 
+@torch.no_grad()
+def held_back_loss(model: DualAR, examples: Examples, im_end: int) -> float:
+    """The main token's mean cross-entropy on all examples, in nepers."""
+    examples.epoch = 0
+    examples._refill()
+    total, count = 0.0, 0
+    while examples.queue:
+        batch = examples.draw()
+        frames = int(batch[1].sum())
+        total += float(losses(model, *batch, im_end)[0]) * frames
+        count += frames
+    return total / count
+
+
 def optimizers(model: DualAR, rate: float) -> list[torch.optim.Optimizer]:
     tables = {id(p) for n, p in model.named_parameters() if "embeddings" in n or n == "fast_output.weight"}
     matrices = [p for p in model.parameters() if p.ndim == 2 and id(p) not in tables]
@@ -169,13 +189,20 @@ def main() -> None:
     (options.out / "lm.json").write_text(json.dumps(config.as_dict()))
     model = DualAR(config)
     spoken = json.loads((options.data / "align.json").read_text())
-    count = min(len(spoken), len(codes))
-    examples = Examples(corpus.texts[:count], codes[:count], spoken, config, tokenizer_json)
+    count = min(len(spoken), len(codes)) - HELD_BACK
+    examples, held_back = (
+        Examples(corpus.texts[part], codes[part], spoken[part], config, tokenizer_json, noise=noise)
+        for part, noise in ((slice(0, count), NOISE), (slice(count, count + HELD_BACK), 0.0))
+    )
     print(f"{sum(p.numel() for p in model.fast_layers.parameters())} parameters in the Fast-AR's layers, "
           f"{sum(p.numel() for p in model.layers.parameters())} in the Slow-AR's, {config}")  # fmt: skip
     state = Run(options.out / "lm.pt", {"": model}, minutes=options.minutes, optimizers=optimizers(model, options.rate))
     examples.epoch = state.step  # a run that goes on sees its examples in a new order
     while state.going_on():
+        if state.step % CHECK_STEPS == 0 and state.step > 0:
+            print(
+                f"step {state.step}: held back {held_back_loss(model, held_back, tokenizer.im_end_id):.4f}", flush=True
+            )
         main_loss, residual, guided, accuracy = losses(model, *examples.draw(), tokenizer.im_end_id)
         named = {"main": main_loss, "residual": residual, "guided": guided, "accuracy": accuracy}
         terms = {name: term.item() for name, term in named.items()}

@@ -235,7 +235,9 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
             "Memory",
             f"{common.amount(file.nbytes)} weights, {common.amount(model.kv_bytes(positions))} cache for {what}",
         )
-        if rate and model.context_length > 1 and isinstance(model, DualAR):  # others have no prefix to keep
+        if file.get(names.SINGLE_TURN):
+            _line("Voice", "its own alone; the pieces of a long text do not see one another")
+        elif rate and model.context_length > 1 and isinstance(model, DualAR):  # others have no prefix to keep
             second = rate * (model.kv_bytes(2) - model.kv_bytes(1))
             limit = engine.prefix_cache.limit
             _line(
