@@ -194,6 +194,13 @@ def test_closing_ends_the_rows() -> None:
     assert run.cancelled and list(run) == [] and len(run.pieces) == 2 and speaker.batches[0].rows == 0
 
 
+def test_on_piece_stops_all_rows() -> None:
+    speaker = ScriptedRows({SENTENCES[3]: [script(*range(20), END)]})
+    run = narrator(speaker, rows=3, on={"on_piece": lambda progress: progress.done < 2})
+    assert len(list(run)) == 2 and run.cancelled and speaker.batches[0].rows == 0
+    assert run.frames_made > run.frames_kept == 6  # those that were spoken ahead are counted too
+
+
 def test_progress_counts_what_was_spoken_ahead() -> None:
     seen: list[NarrationProgress] = []
     speaker = ScriptedRows({SENTENCES[1]: [script(*range(20), END)]})

@@ -196,7 +196,8 @@ class Narrator(Iterator[NarratedPiece]):
         self.pieces: list[NarratedPiece] = []
         self.cancelled = False
         self.prefill_ms = self.loop_ms = 0.0
-        self.frames_made = self.frames_kept = 0  # in this run, not those of a job; the latter without failed attempts
+        self.frames_kept = 0  # in this run, not those of a job, and not those of attempts that failed
+        self._frames_alone = 0
         self._rows: PieceRows[NarratedPiece] | None = None
         self._turns: list[Turn] = []
         self._generator = self._run()
@@ -208,14 +209,24 @@ class Narrator(Iterator[NarratedPiece]):
         """How many pieces the text has."""
         return len(self._texts)
 
+    @property
+    def frames_made(self) -> int:
+        """Frames of all attempts in this run."""
+        return self._frames_alone + (0 if self._rows is None else self._rows.frames)
+
     def close(self) -> None:
         """Stop; `cancelled` unless all pieces were done."""
         self._generator.close()
-        if self._rows is not None:
-            self._rows.close()
         self.cancelled |= len(self.pieces) < len(self._texts)
 
     def _run(self) -> Generator[NarratedPiece, None, None]:
+        try:
+            yield from self._in_order()
+        finally:
+            if self._rows is not None:
+                self._rows.close()
+
+    def _in_order(self) -> Generator[NarratedPiece, None, None]:
         position = pause = 0
         sizes = [speech_size(piece.text) for piece in self._texts]
         spent, made_here = 0.0, set[int]()
@@ -293,7 +304,7 @@ class Narrator(Iterator[NarratedPiece]):
             if self._on_frame is not None and self._on_frame(frame) is False:
                 loop.close()
         made = loop.result()
-        self.frames_made += loop.frames
+        self._frames_alone += loop.frames
         self.prefill_ms += made.timings.prefill_ms
         self.loop_ms += made.timings.loop_ms
         return (made, None) if error is None else (None, error)
@@ -307,10 +318,9 @@ class Narrator(Iterator[NarratedPiece]):
                 self._request,
                 self._settled_ahead,
             )
-        before = self._rows.seconds, self._rows.frames, self.prefill_ms
+        seconds, prefill_ms = self._rows.seconds, self.prefill_ms
         piece = self._rows.take(index)
-        self.frames_made += self._rows.frames - before[1]
-        self.loop_ms += (self._rows.seconds - before[0]) * 1e3 - (self.prefill_ms - before[2])
+        self.loop_ms += (self._rows.seconds - seconds) * 1e3 - (self.prefill_ms - prefill_ms)
         return piece
 
     def _request(self, index: int, attempt: int) -> GenerationRequest:
