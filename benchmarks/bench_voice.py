@@ -21,6 +21,7 @@ from pathlib import Path
 import dualar
 import numpy as np
 import numpy.typing as npt
+import report
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -59,7 +60,8 @@ class Heard:
         }
         if self.factors:
             told["ended"] = f"{self.ended} of {len(self.pairs)}"
-            told["real-time factor"] = round(float(np.median(self.factors)), 3)
+            low, middle, high = (round(float(q), 3) for q in np.quantile(self.factors, (0.25, 0.5, 0.75)))
+            told["real-time factor"] = f"{middle} ({low}-{high})"
         if source is not None and self is not source:
             lengths = np.tile(source.seconds, len(self.seconds) // len(source.seconds))
             ratios = np.array(self.seconds) / lengths
@@ -77,6 +79,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     phrases = held_out()[: options.phrases]
+    report.use_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "domain.arpa"
         model.write_text(bigram_model(training_sentences(3000)))
@@ -104,6 +107,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(told, indent=2))
         return
+    print(report.describe(threads=options.threads, warmups=0, extra={"model": str(options.model or "the package's")}))
     for line in told:
         print(", ".join(f"{key}: {value}" for key, value in line.items()))
 
