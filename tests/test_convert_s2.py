@@ -197,14 +197,30 @@ def test_a_model_of_one_voice_has_no_other_and_no_earlier_turns(publish: Callabl
     assert spoken.codes.shape[1] > 20 and not np.array_equal(spoken.codes, with_context.codes)
 
 
-def test_single_turn_that_is_no_flag(toy: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "words"), [("dualar.single_turn", "true or false"), ("dualar.piece_size", "a number of letters")]
+)
+def test_keys_of_another_type(toy: Path, tmp_path: Path, key: str, words: str) -> None:
     from fixtures.gguf_raw import STRING, Key, RawGguf, string
 
     raw = RawGguf.parse(toy.read_bytes())
-    raw.keys.append(Key(b"dualar.single_turn", STRING, string("yes")))
+    raw.keys.append(Key(key.encode(), STRING, string("yes")))
     (tmp_path / "x.gguf").write_bytes(raw.write())
-    with pytest.raises(dualar.ModelError, match="expected true or false"):
+    with pytest.raises(dualar.ModelError, match=f"expected {words}"):
         dualar.load(tmp_path / "x.gguf", threads=1)
+
+
+def test_a_model_of_single_sentences_is_given_single_sentences(publish: Callable[..., Path], tmp_path: Path) -> None:
+    folder = publish("dual_ar")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "piece_size": 20}))
+    convert(folder, tmp_path / "model.gguf", weight_type="f32")
+    text, options = "It is. So it is. A sentence of more letters than that, said he.", {"seed": 1, "max_new_tokens": 9}
+    with dualar.load(tmp_path / "model.gguf", threads=1) as engine:
+        pieces = [piece.text for piece in engine.narrate(text, **options).pieces]
+        assert pieces[:2] == ["It is. ", "So it is. "] and len(pieces) > 3 and "".join(pieces) == text
+        given = dualar.NarrationConfig(piece_size=300, one_sentence=False)
+        assert len(engine.narrate(text, config=given, **options).pieces) == 1
 
 
 def test_all_that_is_wrong_is_told_at_once(publish: Callable[..., Path], tmp_path: Path) -> None:

@@ -222,3 +222,15 @@ def test_the_pieces_are_the_text_and_cuts_are_where_they_may_be(text: str, max_s
        st.integers(15, 60))  # fmt: skip
 def test_pieces_keep_to_the_size_where_words_allow(words: list[str], max_size: int) -> None:
     assert all(speech_size(piece) <= max_size for piece in pieces(" ".join(words), max_size))
+
+
+def test_one_sentence_a_piece() -> None:
+    text = "It rains. We stay in, he said.\n\n\u201cWhy not?\u201d Yes. <|speaker:1|>So it is. And so on without an end"
+    pieces = split_text(text, max_size=300, one_sentence=True)
+    assert "".join(piece.text for piece in pieces) == text
+    assert [piece.text for piece in pieces][:2] == ["It rains. ", "We stay in, he said.\n\n"]
+    assert [piece.text for piece in pieces][-2:] == ["<|speaker:1|>So it is. ", "And so on without an end"]
+    long = "one two three four five, six seven eight nine ten eleven twelve. Thirteen."
+    assert [piece.text for piece in split_text(long, max_size=30, one_sentence=True)] == [
+        "one two three four five, ", "six seven eight nine ten ", "eleven twelve. ", "Thirteen.",
+    ]  # fmt: skip

@@ -15,7 +15,7 @@ from dualar.default_voice import default_model, unknown_words
 from typer.testing import CliRunner
 
 from training.domain import held_out, training_sentences, written_forms
-from training.recognise import Recogniser, bigram_model, error_rate
+from training.recognise import Recogniser, bigram_model, error_rate, spoken_words, word_errors
 
 
 def _shipped() -> bool:
@@ -63,11 +63,22 @@ def test_words_that_it_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_it_has_one_voice_and_says_pieces_alone(voice: dualar.Engine) -> None:
     with pytest.raises(ValueError, match="speaks with one voice"):
         voice.synthesize("seven", voice=voice.clone(np.zeros(16000, np.float32), "seven"))
-    config = dualar.NarrationConfig(piece_size=20)
-    narration = voice.narrate("Turn on the light. Seven three nine.", seed=2, config=config)
+    narration = voice.narrate("Turn on the light. Seven three nine.", seed=2)
     assert not narration.failed and len(narration.pieces) == 2
     alone = voice.synthesize(narration.pieces[1].text, seed=narration.pieces[1].seed)
     np.testing.assert_array_equal(narration.pieces[1].codes, alone.codes)
+
+
+def test_a_long_text_is_said_sentence_by_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pocketsphinx", reason="pip install dualar[test]")
+    monkeypatch.delenv("DUALAR_MODEL", raising=False)
+    sentences = ["Good morning.", "The door is open.", "Turn on the kitchen light.", "It is noon.", "See you tomorrow."]
+    out, text = tmp_path / "out.wav", " ".join(sentences)
+    result = CliRunner().invoke(app, ["say", text, "-o", str(out), "--seed", "1", "--rows", "4"], prog_name="dualar")
+    assert result.exit_code == 0 and f"{len(sentences)} pieces" in result.stderr
+    (tmp_path / "domain.arpa").write_text(bigram_model(training_sentences(3000)))
+    heard = Recogniser(tmp_path / "domain.arpa").words(dualar.read_audio(out)[0].reshape(-1))
+    assert word_errors(spoken_words(text.replace(".", "").lower()), heard) <= 4, heard
 
 
 def test_it_is_understood(voice: dualar.Engine, tmp_path: Path) -> None:

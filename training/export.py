@@ -23,6 +23,8 @@ from training.dual_ar import DualAR, DualARConfig
 from training.text import same_word
 from training.train_codec import load_codec
 
+PIECE_SIZE = 72  # letters: the domain's sentences have at most 14 words
+
 
 def config_json(language: DualARConfig, codec: Codec) -> dict[str, Any]:
     """The flat config of model_type dual_ar, with what the codec's tensors do not tell."""
@@ -46,6 +48,7 @@ def config_json(language: DualARConfig, codec: Codec) -> dict[str, Any]:
         "scale_codebook_embeddings": True,
         "norm_fastlayer_input": True,
         "single_turn": True,
+        "piece_size": PIECE_SIZE,
         "n_fast_layer": c.fast_layers,
         "fast_dim": c.fast_dim,
         "fast_n_head": c.fast_heads,

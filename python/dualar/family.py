@@ -52,6 +52,7 @@ class Family(ABC):
     other_prefixes: ClassVar[tuple[str, ...]] = ()  # of tensors that belong neither to the model nor to the codec
     required_tokens: ClassVar[tuple[str, ...]]  # that its tokenizer must have
     takes_history: bool  # earlier turns may stand in its prompt
+    longest_text: int | None = None  # that it was trained on, in letters, where that was one sentence; None: any
     min_tokens_before_end: ClassVar[int]  # frames at least, where a request does not say
     needs_speaker_encoder: ClassVar[bool] = False  # to clone a voice
 
@@ -108,6 +109,12 @@ class S2Family(Family):
                 f"[{names.SINGLE_TURN}] expected true or false in {file.path}, got {str(single_turn)[:64]!r}"
             )
         self.takes_history = not single_turn
+        longest = file.get(names.PIECE_SIZE)
+        if longest is not None and not (type(longest) is int and longest >= 1):
+            raise _core.ModelError(
+                f"[{names.PIECE_SIZE}] expected a number of letters in {file.path}, got {str(longest)[:64]!r}"
+            )
+        self.longest_text = longest
 
     @property
     def sampling(self) -> SamplingConfig:

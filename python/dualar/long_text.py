@@ -93,7 +93,9 @@ def speech_size(text: str) -> int:
     return sum(map(_size, text))
 
 
-def split_text(text: str, *, max_size: int = DEFAULT_MAX_SIZE, first_size: int | None = None) -> list[Piece]:
+def split_text(
+    text: str, *, max_size: int = DEFAULT_MAX_SIZE, first_size: int | None = None, one_sentence: bool = False
+) -> list[Piece]:
     """Cut a text into pieces of at most max_size (by `speech_size`) where that can be; joined, they are the text.
 
     A piece ends at a paragraph's end where one lies in its second half, else at the last sentence end, else at a clause
@@ -101,6 +103,7 @@ def split_text(text: str, *, max_size: int = DEFAULT_MAX_SIZE, first_size: int |
     grapheme, a tag (`<|...|>`, `<...>`, `[...]`) or a speaker's turn. Each turn, from a speaker tag to the next, is a
     piece of its own. Blanks belong to the piece before them, and each piece has a letter or digit, if the text has.
     first_size: what the first piece may have where a sentence ends within it, so that there is something to hear soon.
+    one_sentence: a piece ends with the first sentence that ends in it.
 
     Errors: TypeError for what is no str, ValueError for a size below 1.
     """
@@ -116,7 +119,7 @@ def split_text(text: str, *, max_size: int = DEFAULT_MAX_SIZE, first_size: int |
     sizes = [0, *accumulate(map(_size, text))]
     pieces, start = [], 0
     while True:
-        cut = _next_cut(start, places, cuts, spoken, sizes, max_size)
+        cut = _next_cut(start, places, cuts, spoken, sizes, max_size, one_sentence=one_sentence)
         if start == 0 and first_size < max_size:
             early = _next_cut(start, places, cuts, spoken, sizes, first_size)
             if early is not None and cuts[early] >= _SENTENCE:
@@ -130,8 +133,9 @@ def split_text(text: str, *, max_size: int = DEFAULT_MAX_SIZE, first_size: int |
 
 # ------------------------------------------------------------------ the choice
 def _next_cut(
-    start: int, places: list[int], cuts: dict[int, int], spoken: list[int], sizes: list[int], max_size: int
-) -> int | None:
+    start: int, places: list[int], cuts: dict[int, int], spoken: list[int], sizes: list[int], max_size: int,
+    *, one_sentence: bool = False,
+) -> int | None:  # fmt: skip
     """Where the piece from `start` on ends; None for the end of the text."""
     first = bisect_left(spoken, start)
     if first == len(spoken):
@@ -151,6 +155,8 @@ def _next_cut(
         if size > max_size:
             full = place
             break
+        if one_sentence and rank >= _SENTENCE:
+            return place
         best[rank] = place
         if 2 * size >= max_size:
             half[rank] = place

@@ -44,6 +44,9 @@ _log = logging.getLogger("dualar")
 class NarrationConfig(Validated):
     """How a long text is taken to pieces, put together, and what a piece is given.
 
+    piece_size and one_sentence (no piece has more than one): None is what the model's file says of the texts that it
+    was trained on (`dualar.piece_size`), else 300 letters and as many sentences as fit.
+
     pause_ms: silence after a piece, by what ends with it ("turn", "paragraph", "sentence", "clause" or "word"): numbers
     for some of these, or one for all of them; the rest is `DEFAULT_PAUSES`.
 
@@ -54,7 +57,8 @@ class NarrationConfig(Validated):
 
     family = "narrate"
 
-    piece_size: int = option(DEFAULT_MAX_SIZE, 1, _INT_MAX, "how long a piece may get, in letters")
+    piece_size: int | None = option(None, 1, _INT_MAX, "how long a piece may get, in letters", optional=True)
+    one_sentence: bool | None = None
     context_tokens: int = option(768, 0, _INT_MAX, "positions of earlier turns that a piece is given; 0 is none")
     retries: int = option(1, 0, 100, "how often a piece that failed is tried again, each time with another seed")
     rows: int = option(1, 1, MOST_ROWS, "how many pieces are spoken at once")
@@ -71,6 +75,11 @@ class NarrationConfig(Validated):
             if isinstance(pause, bool) or not isinstance(pause, int | float) or not 0 <= pause <= 600_000:
                 raise ValueError(f"[narrate.pause_ms] expected 0 to 600000 ms, got {pause!r} after a {end}")
         object.__setattr__(self, "pause_ms", pauses)
+
+    def for_model(self, longest_text: int | None) -> NarrationConfig:
+        """With nothing left to the model. longest_text: its `Family.longest_text`."""
+        one = longest_text is not None if self.one_sentence is None else self.one_sentence
+        return replace(self, piece_size=self.piece_size or longest_text or DEFAULT_MAX_SIZE, one_sentence=one)
 
     @property
     def pauses(self) -> dict[PieceEnd, float]:
@@ -139,8 +148,11 @@ class Job(Protocol):
 
 def plan(text: str, config: NarrationConfig | None = None) -> list[Piece]:
     """The pieces of `plain_text(text)`; joined, they are it. One piece is a text that needs no narration."""
-    size = (config or NarrationConfig()).piece_size
-    return split_text(plain_text(text), max_size=size, first_size=min(FIRST_SIZE, size))
+    config = (config or NarrationConfig()).for_model(None)
+    size = config.piece_size
+    assert size is not None
+    first = min(FIRST_SIZE, size)
+    return split_text(plain_text(text), max_size=size, first_size=first, one_sentence=bool(config.one_sentence))
 
 
 def piece_seed(seed: int, index: int, attempt: int) -> int:

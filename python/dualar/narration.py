@@ -338,7 +338,7 @@ class Narrates:
         """Who makes the pieces, what decodes them, and the codes that each piece's sound goes on from."""
         engine = cast("Engine", self)
         model, codec, tokenizer = engine.model, engine.codec, engine.tokenizer
-        config = config or NarrationConfig()
+        config = (config or NarrationConfig()).for_model(engine._family.longest_text)
         generation = GenerationConfig(
             max_new_tokens=max_new_tokens,
             min_tokens_before_end=engine._at_least(min_tokens_before_end),

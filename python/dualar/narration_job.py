@@ -67,6 +67,7 @@ class Request:
             "context_tokens": config.context_tokens,
             "pauses": config.pauses,
             **({"context": "first piece"} if config.rows > 1 else {}),
+            **({"one_sentence": True} if config.one_sentence else {}),
             **loop,
         }
         identity = {

@@ -274,10 +274,12 @@ def say(
         _check_outputs(output, codes, force=force)
         import dualar
         from dualar import narrate
+        from dualar.family import family_of
+        from dualar.parts import open_file
 
         config = narrate.NarrationConfig(
             pause_ms=narrating.read_pauses(pause), context_tokens=context, retries=retries, rows=rows
-        )
+        ).for_model(family_of(open_file(model)).longest_text)
         is_long = continue_from is not None or len(narrate.plan(words, config)) > 1
         job = narrating.job_for(output, continue_from, force=force) if is_long else None
         reference = None if voice is None else common.find_voice(voice)  # told before the model is loaded

@@ -63,6 +63,7 @@ class _Config:
     scaled: bool
     normed: bool
     single_turn: bool
+    piece_size: int | None
     semantic: tuple[int, int] | None  # first and last id; None where only the tokenizer tells
 
 
@@ -102,6 +103,7 @@ def _read_omni(config: Settings) -> _Config:
         scaled=True,
         normed=True,
         single_turn=False,
+        piece_size=None,
         semantic=(begin, end),
     )
 
@@ -121,6 +123,7 @@ def _read_dual_ar(config: Settings) -> _Config:
         scaled=_flag(config, "scale_codebook_embeddings", False),
         normed=_flag(config, "norm_fastlayer_input", False),
         single_turn=_flag(config, "single_turn", False),
+        piece_size=None if config.is_null("piece_size") else config.integer("piece_size"),
         semantic=None,
     )
 
@@ -219,6 +222,7 @@ def _metadata(c: _Config, semantic: tuple[int, int]) -> dict[str, Value]:
         names.QKV_BIAS: slow.qkv_bias,
         names.O_BIAS: slow.o_bias,
         **({names.SINGLE_TURN: True} if c.single_turn else {}),
+        **({} if c.piece_size is None else {names.PIECE_SIZE: c.piece_size}),
         names.FAST_CONTEXT_LENGTH: c.num_codebooks + 1,
         names.FAST_EMBEDDING_LENGTH: fast.dim,
         names.FAST_FEED_FORWARD_LENGTH: fast.feed_forward,
