@@ -229,7 +229,10 @@ def test_one_sentence_a_piece() -> None:
     pieces = split_text(text, max_size=300, one_sentence=True)
     assert "".join(piece.text for piece in pieces) == text
     assert [piece.text for piece in pieces][:2] == ["It rains. ", "We stay in, he said.\n\n"]
-    assert [piece.text for piece in pieces][-2:] == ["<|speaker:1|>So it is. ", "And so on without an end"]
+    assert [piece.text for piece in pieces][-2:] == [
+        "Yes. ",
+        "<|speaker:1|>So it is. And so on without an end",
+    ]  # a turn is one
     long = "one two three four five, six seven eight nine ten eleven twelve. Thirteen."
     assert [piece.text for piece in split_text(long, max_size=30, one_sentence=True)] == [
         "one two three four five, ", "six seven eight nine ten ", "eleven twelve. ", "Thirteen.",
