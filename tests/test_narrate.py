@@ -12,7 +12,8 @@ import pytest
 from dualar._core import BackendError
 from dualar.config import GenerationConfig, StallGuard
 from dualar.generate import FrameLoop
-from dualar.narrate import DEFAULT_PAUSES, NarratedPiece, NarrationConfig, NarrationProgress, Narrator, piece_seed, plan
+from dualar.narrate import NarratedPiece, NarrationProgress, Narrator, piece_seed, plan
+from dualar.narration_config import DEFAULT_PAUSES, NarrationConfig
 from dualar.prompt import Turn
 from dualar.request import frame_budget
 from scripted_model import BEGIN, END, GREEDY, FakeModel, Float32, Main, N, script

@@ -83,7 +83,6 @@ class TalkerState {
     SlowState decoder_;
     int64_t prompt_end_ = 0;
     std::vector<float> trailing_;  // [M + 1, D]: text vectors of the frames to come, then tts_pad's
-    std::vector<float> input_;
     std::vector<float> scratch_;
     int graph_builds_ = 0;
 };

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from dualar.config import SamplingConfig, StallGuard
     from dualar.engine import Engine, load
     from dualar.generate import Frame, Generation, Timings
-    from dualar.narrate import NarratedPiece, NarrationConfig, NarrationProgress
+    from dualar.narrate import NarratedPiece, NarrationProgress
     from dualar.narration import Narration, NarrationResult, NarrationStream
+    from dualar.narration_config import NarrationConfig
     from dualar.prompt import build_prompt
     from dualar.qwen3_prompt import TalkerPrompt
     from dualar.stream import AudioChunk, SpeechStream
@@ -67,7 +68,7 @@ _HOMES = {
     "ModelError": "_core",
     "NarratedPiece": "narrate",
     "Narration": "narration",
-    "NarrationConfig": "narrate",
+    "NarrationConfig": "narration_config",
     "NarrationProgress": "narrate",
     "NarrationResult": "narration",
     "NarrationStream": "narration",

@@ -1,4 +1,4 @@
-"""The computations of several sessions at once: in one graph, or in turn for models that the core does not batch.
+"""The computations of several sessions at once: in one graph for the core's models, in turn for any others.
 
 Owns the choice between the compiled `_core.Batch` and its like in Python; leaves what is computed when to `batch.py`.
 """
@@ -26,7 +26,7 @@ class Steps(Protocol):
 
 
 class InTurn:
-    """The same by each session's own calls, for models that the core does not batch."""
+    """The same by each session's own calls, for models that are not the core's, as tests have them."""
 
     def step(self, sessions: Sequence[Any], columns: Int32, /) -> tuple[Float32, Float32]:
         out = [session.step(column) for session, column in zip(sessions, columns, strict=True)]

@@ -1,9 +1,9 @@
 """A long text, spoken piece by piece: which text comes next, after what, with which seed, and what if it fails.
 
 Owns the run over the pieces: their seeds, the earlier turns that each is given as context, its attempts, and where its
-sound stands in the whole. Leaves the cutting to `long_text.py`, the frames to `generate.py`, several pieces at once to
-`narrate_rows.py`, samples and threads to `narration.py`, and the file of a job that can be continued to
-`narration_job.py`. Knows no engine: what it needs of a model is a `Speaker`.
+sound stands in the whole. Leaves the options to `narration_config.py`, the cutting to `long_text.py`, the frames to
+`generate.py`, several pieces at once to `narrate_rows.py`, samples and threads to `narration.py`, and the file of a job
+that can be continued to `narration_job.py`. Knows no engine: what it needs of a model is a `Speaker`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol, get_args
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dualar.batch import Batch
 from dualar.batch_requests import GenerationRequest
-from dualar.config import _INT_MAX, DEFAULT_MAX_NEW_TOKENS, MOST_ROWS, Validated, option
+from dualar.config import DEFAULT_MAX_NEW_TOKENS
 from dualar.generate import FinishReason, Frame, FrameLoop, Generation
-from dualar.long_text import DEFAULT_MAX_SIZE, Piece, PieceEnd, speech_size, split_text
+from dualar.long_text import Piece, PieceEnd, speech_size, split_text
 from dualar.narrate_rows import PieceRows
+from dualar.narration_config import NarrationConfig
 from dualar.prompt import Turn, require_words
 from dualar.request import Prompt, checked_seed
 from dualar.text import plain_text
@@ -31,61 +32,10 @@ from dualar.text import plain_text
 Int32 = npt.NDArray[np.int32]
 
 FIRST_SIZE = 120  # of the first piece, where a sentence ends within it: it is heard when it is whole
-DEFAULT_PAUSES: Mapping[PieceEnd, float] = {
-    "turn": 250.0, "paragraph": 500.0, "sentence": 150.0, "clause": 0.0, "word": 0.0, "text": 0.0,
-}  # fmt: skip
 
 NOT_PLACED = -1  # as sample_start of a piece that is spoken before those in front of it
 
 _log = logging.getLogger("dualar")
-
-
-@dataclass(frozen=True, kw_only=True)
-class NarrationConfig(Validated):
-    """How a long text is taken to pieces, put together, and what a piece is given.
-
-    piece_size and one_sentence (no piece has more than one): None is what the model's file says of the texts that it
-    was trained on (`dualar.piece_size`), else 300 letters and as many sentences as fit.
-
-    pause_ms: silence after a piece, by what ends with it ("turn", "paragraph", "sentence", "clause" or "word"): numbers
-    for some of these, or one for all of them; the rest is `DEFAULT_PAUSES`.
-
-    rows: above 1, so many pieces are spoken at once, as a batch, and still heard in order. The turns just before a
-    piece are then being spoken too, so its context is the first piece instead, which is spoken alone. Any number of
-    rows above 1 gives the same sound, for weights in the types that `dualar.batch` names.
-    """
-
-    family = "narrate"
-
-    piece_size: int | None = option(None, 1, _INT_MAX, "how long a piece may get, in letters", optional=True)
-    one_sentence: bool | None = None
-    context_tokens: int = option(768, 0, _INT_MAX, "positions of earlier turns that a piece is given; 0 is none")
-    retries: int = option(1, 0, 100, "how often a piece that failed is tried again, each time with another seed")
-    rows: int = option(1, 1, MOST_ROWS, "how many pieces are spoken at once")
-    pause_ms: float | Mapping[PieceEnd, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        given = self.pause_ms
-        ends = get_args(PieceEnd)[:-1]
-        pauses = dict(given) if isinstance(given, Mapping) else dict.fromkeys(ends, given)
-        for end, pause in pauses.items():
-            if end not in ends:
-                raise ValueError(f"[narrate.pause_ms] expected pauses after {', '.join(ends)}, got {end!r}")
-            if isinstance(pause, bool) or not isinstance(pause, int | float) or not 0 <= pause <= 600_000:
-                raise ValueError(f"[narrate.pause_ms] expected 0 to 600000 ms, got {pause!r} after a {end}")
-        object.__setattr__(self, "pause_ms", pauses)
-
-    def for_model(self, longest_text: int | None) -> NarrationConfig:
-        """With nothing left to the model. longest_text: its `Family.longest_text`."""
-        one = longest_text is not None if self.one_sentence is None else self.one_sentence
-        return replace(self, piece_size=self.piece_size or longest_text or DEFAULT_MAX_SIZE, one_sentence=one)
-
-    @property
-    def pauses(self) -> dict[PieceEnd, float]:
-        """Milliseconds of silence after a piece, by what ends with it."""
-        assert isinstance(self.pause_ms, Mapping)
-        return {**DEFAULT_PAUSES, **self.pause_ms}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

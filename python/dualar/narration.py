@@ -27,7 +27,8 @@ from dualar.codec import Codec, CodecStream
 from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard, whole_number
 from dualar.family import Style
 from dualar.generate import Frame, FrameLoop, Timings
-from dualar.narrate import NarratedPiece, NarrationConfig, NarrationProgress, Narrator
+from dualar.narrate import NarratedPiece, NarrationProgress, Narrator
+from dualar.narration_config import NarrationConfig
 from dualar.narration_job import Job, Request
 from dualar.prompt import Turn
 from dualar.request import Prompt, checked_seed, frame_budget

@@ -26,7 +26,8 @@ from dualar.audio import check_writable
 from dualar.config import GenerationConfig, whole_number
 from dualar.generate import FinishReason
 from dualar.long_text import Piece
-from dualar.narrate import NOT_PLACED, NarratedPiece, NarrationConfig, plan
+from dualar.narrate import NOT_PLACED, NarratedPiece, plan
+from dualar.narration_config import NarrationConfig
 from dualar.prompt import require_codes
 from dualar.request import checked_seed
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from dualar.audio import Audio, Subtype
     from dualar.engine import Engine
-    from dualar.narrate import NarrationConfig, NarrationProgress
+    from dualar.narrate import NarrationProgress
     from dualar.narration import NarrationResult
+    from dualar.narration_config import NarrationConfig
 
 
 PauseOption = Annotated[

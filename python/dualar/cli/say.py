@@ -277,7 +277,7 @@ def say(
         from dualar.family import family_of
         from dualar.parts import open_file
 
-        config = narrate.NarrationConfig(
+        config = dualar.NarrationConfig(
             pause_ms=narrating.read_pauses(pause), context_tokens=context, retries=retries, rows=rows
         ).for_model(family_of(open_file(model)).longest_text)
         is_long = continue_from is not None or len(narrate.plan(words, config)) > 1
