@@ -23,8 +23,8 @@ import numpy.typing as npt
 import report
 from dualar import SamplingConfig, _core
 from dualar.config import GenerationConfig
-from dualar.generate import FrameLoop
-from dualar.sampling import sample
+from dualar.generation.generate import FrameLoop
+from dualar.sampling.chains import sample
 from report import number
 
 Int32 = npt.NDArray[np.int32]

@@ -19,7 +19,7 @@ import numpy as np
 import report
 from bench_ar import text_prompt
 from dualar import Batch, BatchRow, GenerationRequest, SamplingConfig, _core
-from dualar.request import Prompt
+from dualar.model import Prompt
 from report import number, ratio_text
 
 Model = _core.DualAR | _core.Qwen3TTS

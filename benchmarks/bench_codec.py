@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import report
 from dualar import _core
-from dualar.codec import Codec
+from dualar.codec.codec import Codec
 from report import number
 
 Int32 = npt.NDArray[np.int32]

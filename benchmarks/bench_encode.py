@@ -12,7 +12,7 @@ import argparse
 import models
 import numpy as np
 import report
-from dualar.codec import Codec
+from dualar.codec.codec import Codec
 
 
 def main() -> None:

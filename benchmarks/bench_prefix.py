@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import report
 from dualar import _core
-from dualar.prefix_cache import PrefixCache, prefill, session_positions
+from dualar.generation.prefix_cache import PrefixCache, prefill, session_positions
+from dualar.generation.prompts import checked_prompt
 
 HEAD, FRAMES = 30, 500  # tokens before the recording; room for the answer
 
@@ -41,9 +42,11 @@ def main() -> None:
     long = _prompt(model, options.voice, options.text + options.context)
 
     def run(prompt: npt.NDArray[np.int32], kept: PrefixCache | None) -> Callable[[], npt.NDArray[np.float32]]:
+        checked = checked_prompt(model, prompt)
+
         def once() -> npt.NDArray[np.float32]:
-            session = model.session(max_positions=session_positions(model, prompt, FRAMES))
-            return prefill(session, model, prompt, kept).logits
+            session = model.session(max_positions=session_positions(model, checked, FRAMES))
+            return prefill(session, checked, kept).logits
 
         return once
 

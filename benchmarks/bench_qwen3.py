@@ -25,8 +25,8 @@ from dualar.convert import qwen3_tts
 from dualar.convert.model_file import ModelFile, write_model
 from dualar.convert.plan import Part, Planned
 from dualar.convert.settings import Settings
-from dualar.generate import generate
-from dualar.qwen3_prompt import TalkerPrompt
+from dualar.families.qwen3_prompt import TalkerPrompt
+from dualar.generation.generate import generate
 
 STEP, CACHED, RECOMPUTE = "talker step", "predictor frame, cached", "predictor frame, recompute"
 

@@ -19,14 +19,14 @@ import numpy.typing as npt
 import report
 from bench_codec import Pushes, random_codes
 from dualar import _core
-from dualar.codec import Codec
-from dualar.convert import names, qwen3_names
+from dualar.codec.codec import Codec
 from dualar.convert.gguf_writer import Tensor, write_gguf
 from dualar.convert.plan import Planned
 from dualar.convert.quantize import to_bytes, type_of
 from dualar.convert.qwen3_codec import codec_plan, speaker_part
 from dualar.convert.settings import Settings
-from dualar.speaker import SpeakerEncoder
+from dualar.gguf import names, qwen3_names
+from dualar.voices.speaker_encoder import SpeakerEncoder
 
 CODEC = {
     "model_type": "qwen3_tts_tokenizer_12hz",

@@ -14,7 +14,8 @@ from itertools import count
 
 import numpy as np
 import report
-from dualar.sampling import SamplingConfig, sample, uniform
+from dualar.sampling.chains import SamplingConfig, sample
+from dualar.sampling.noise import uniform
 
 MAIN, RESIDUAL, CODEBOOKS, HISTORY = 4097, 4096, 10, 500
 DRAWS = 200  # that make up one turn

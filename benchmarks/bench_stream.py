@@ -24,9 +24,9 @@ import report
 from bench_ar import text_prompt
 from bench_codec import WHOLE, Pushes, print_ratios, random_codes
 from dualar import _core
-from dualar.codec import Codec
+from dualar.codec.codec import Codec
 from dualar.config import GenerationConfig
-from dualar.generate import FrameLoop
+from dualar.generation.generate import FrameLoop
 from report import number
 
 Int32 = npt.NDArray[np.int32]

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from dualar import audio as audio_module
-from dualar.audio import Audio, WavWriter, encode_wav, pcm_bytes, to_pcm, write_file, write_wav
-from dualar.audio_io import read_audio
-from dualar.generate import Timings
+from dualar import files
+from dualar.audio.clip import Audio
+from dualar.audio.read import read_audio
+from dualar.audio.wav import WavWriter, encode_wav, pcm_bytes, to_pcm, write_wav
+from dualar.files import write_file
+from dualar.generation.frames import Timings
 
 needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX files")
 
@@ -139,7 +141,7 @@ def test_failure_in_the_middle_leaves_the_old_file(
     def fail(_: int) -> None:
         raise error
 
-    monkeypatch.setattr(audio_module.os, "fsync", fail)
+    monkeypatch.setattr(files.os, "fsync", fail)
     with pytest.raises(type(error)) as caught:
         write_file(path, b"new")
     if isinstance(error, OSError):

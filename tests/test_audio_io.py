@@ -11,7 +11,7 @@ import dualar
 import numpy as np
 import pytest
 import soundfile
-from dualar.audio_io import mix_and_resample, read_audio
+from dualar.audio.read import mix_and_resample, read_audio
 
 RATE = 16000
 

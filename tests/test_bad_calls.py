@@ -14,7 +14,7 @@ import dualar
 import numpy as np
 import pytest
 import soundfile
-from dualar.audio import encode_wav, to_pcm
+from dualar.audio.wav import encode_wav, to_pcm
 from dualar.cli.main import app
 from dualar.engine import Engine
 from fixtures.make_toy_model import write_toy_model

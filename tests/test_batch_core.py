@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dualar import _core
-from dualar.qwen3_prompt import TalkerPrompt
+from dualar.families.qwen3_prompt import TalkerPrompt
 from fixtures.make_toy_model import write_toy_model
 from fixtures.s2_layout import MINI, WIDE
 

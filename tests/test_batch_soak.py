@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from dualar import Batch, GenerationRequest, ModelError, _core
-from dualar.batch import BatchRow
 from dualar.config import SamplingConfig
-from dualar.frames import Frame, Generation
-from dualar.generate import generate
+from dualar.generation.batch import BatchRow
+from dualar.generation.frames import Frame, Generation
+from dualar.generation.generate import generate
 from gguf import GGUFReader
 
 REQUESTS, ROWS, DISTINCT = 500, 6, 64

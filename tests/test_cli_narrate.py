@@ -12,9 +12,9 @@ from pathlib import Path
 import dualar
 import numpy as np
 import pytest
-from dualar.audio import encode_wav
-from dualar.narrate import NarrationConfig
-from dualar.narration import Narration
+from dualar.audio.wav import encode_wav
+from dualar.narration.config import NarrationConfig
+from dualar.narration.result import Narration
 from test_cli import run
 
 TEXT = (

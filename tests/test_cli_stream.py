@@ -12,7 +12,7 @@ from typing import Any
 import dualar
 import numpy as np
 import pytest
-from dualar.audio import encode_wav, pcm_bytes
+from dualar.audio.wav import encode_wav, pcm_bytes
 from test_cli import run, run_python
 
 SIX = ["--max-new-tokens", "6", "--min-tokens-before-end", "6", "--threads", "1", "--seed", "5"]

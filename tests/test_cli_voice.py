@@ -7,9 +7,9 @@ from pathlib import Path
 import dualar
 import numpy as np
 import pytest
-from dualar.audio import write_wav
-from dualar.voice_store import VoiceStore
-from dualar.voices import Voice
+from dualar.audio.wav import write_wav
+from dualar.voices.store import VoiceStore
+from dualar.voices.voice import Voice
 from fixtures.make_toy_model import write_toy_model
 from test_cli import SHORT, run
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import Golden
 from dualar import _core
-from dualar.codec_beginnings import MOST_KEPT, Beginnings
+from dualar.codec.warm_start import MOST_KEPT, Beginnings
 
 
 @pytest.fixture(scope="module", params=["s2-tiny", "s2-variant", "s2-edge", "qwen3"])

@@ -11,7 +11,7 @@ import dualar
 import numpy as np
 import pytest
 from conftest import Golden
-from dualar.codec import Codec
+from dualar.codec.codec import Codec
 from test_engine import copy_gguf
 
 MARGIN = 1e-3

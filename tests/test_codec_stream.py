@@ -10,7 +10,8 @@ import dualar
 import numpy as np
 import pytest
 from conftest import Golden
-from dualar.codec import Codec, CodecStream, check_codes
+from dualar.codec.codec import Codec, CodecStream
+from dualar.codes import check_codes
 
 ATOL = 3e-5
 

@@ -11,13 +11,13 @@ import gguf
 import numpy as np
 import pytest
 from dualar.cli.main import app
-from dualar.convert import names
-from dualar.convert import qwen3_names as keys
 from dualar.convert.checkpoint import Joined, Safetensors, open_checkpoint
 from dualar.convert.gguf_writer import Tensor, write_gguf
 from dualar.convert.model_file import convert
 from dualar.convert.plan import Part, Source, Storage, require, same, weight_normed
 from dualar.convert.quantize import BLOCKS, nbytes, to_bytes, type_of
+from dualar.gguf import names
+from dualar.gguf import qwen3_names as keys
 from fixtures import qwen3
 from typer.testing import CliRunner
 

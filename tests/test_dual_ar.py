@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dualar import _core
 from dualar.config import GenerationConfig, SamplingConfig
-from dualar.generate import FrameLoop, generate
+from dualar.generation.generate import FrameLoop, generate
 
 ATOL, RTOL = 1e-4, 1e-4  # float32 weights against the published code in float32
 NAMES = ["s2-tiny", "s2-variant", "s2-edge"]

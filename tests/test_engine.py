@@ -16,7 +16,7 @@ import gguf
 import numpy as np
 import pytest
 from conftest import Golden
-from dualar.codec import Codec
+from dualar.codec.codec import Codec
 from dualar.engine import Engine
 
 TEXT = "the quick brown fox"

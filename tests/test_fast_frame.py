@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from dualar import _core
 from dualar.config import GenerationConfig, SamplingConfig
-from dualar.generate import FrameLoop
-from dualar.sampling import sample
+from dualar.generation.generate import FrameLoop
+from dualar.sampling.chains import sample
 
 OPTIONS = [
     {},

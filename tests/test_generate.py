@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from dualar.config import GenerationConfig, SamplingConfig
-from dualar.generate import Frame, FrameLoop, generate
-from dualar.sampling import probabilities, sample
+from dualar.generation.frames import Frame
+from dualar.generation.generate import FrameLoop, generate
+from dualar.sampling.chains import probabilities, sample
 from scripted_model import (
     BEGIN,
     END,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from dualar.config import SamplingConfig, StallGuard
-from dualar.generate import Frame, FrameLoop, generate
-from dualar.sampling import sample
+from dualar.generation.frames import Frame
+from dualar.generation.generate import FrameLoop, generate
+from dualar.sampling.chains import sample
 from scripted_model import END, GREEDY, PROMPT, C, FakeModel, Float32, Main, N, hashed_main, peak, script
 
 # ------------------------------------------------------------------------------------------------------- stop rules

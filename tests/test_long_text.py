@@ -7,8 +7,8 @@ import re
 import unicodedata
 
 import pytest
-from dualar.long_text import Piece, speech_size, split_text
-from dualar.tokenizer import SPEAKER_TAG
+from dualar.text.split import Piece, speech_size, split_text
+from dualar.text.tokenizer import SPEAKER_TAG
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +74,7 @@ def test_sentences(text: str) -> None:
 
 
 def ends_of(text: str) -> list[str]:
-    from dualar.long_text import _PARAGRAPH, _SENTENCE, _places, _spoken
+    from dualar.text.split import _PARAGRAPH, _SENTENCE, _places, _spoken
 
     last = _spoken(text)[-1]
     cuts = [place for place, rank in sorted(_places(text).items()) if rank in (_SENTENCE, _PARAGRAPH) and place <= last]

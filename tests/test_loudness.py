@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dualar.audio import Audio
-from dualar.loudness import k_filters, k_weighted, loudness
+from dualar.audio.clip import Audio
+from dualar.audio.loudness import k_filters, k_weighted, loudness
 from scipy.signal import lfilter
 from test_audio import make_audio
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from dualar._core import BackendError
 from dualar.config import GenerationConfig, StallGuard
-from dualar.generate import FrameLoop
-from dualar.narrate import NarratedPiece, NarrationProgress, Narrator, piece_seed, plan
-from dualar.narration_config import DEFAULT_PAUSES, NarrationConfig
-from dualar.prompt import Turn
-from dualar.request import frame_budget
+from dualar.families.base import Turn
+from dualar.generation.checks import frame_budget
+from dualar.generation.generate import FrameLoop
+from dualar.narration.config import DEFAULT_PAUSES, NarrationConfig
+from dualar.narration.narrator import Narrator
+from dualar.narration.plan import NarratedPiece, NarrationProgress, piece_seed, plan
 from scripted_model import BEGIN, END, GREEDY, FakeModel, Float32, Main, N, script
 
 TEXT = "It rains. We stay in. Do we ask? Yes, we do."

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from dualar import Engine, NarrationConfig
 from dualar._core import BackendError
-from dualar.batch import Batch
-from dualar.batch_requests import GenerationRequest
-from dualar.narrate import NOT_PLACED, NarrationProgress, piece_seed
-from dualar.narration_job import settled_samples
-from dualar.prompt import Turn, build_prompt
+from dualar.families.base import Turn
+from dualar.families.s2_prompt import build_prompt
+from dualar.generation.batch import Batch
+from dualar.generation.requests import GenerationRequest
+from dualar.narration.job import settled_samples
+from dualar.narration.plan import NOT_PLACED, NarrationProgress, piece_seed
 from scripted_model import END, GREEDY, FakeModel, FakeSession, Main, N, script
 from test_narrate import FAILURES, SENTENCES, Scripted, device_lost, first_codes, narrator
 from test_narration import OPTIONS, TEXT, assert_same, until

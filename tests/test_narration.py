@@ -12,9 +12,9 @@ import dualar
 import numpy as np
 import pytest
 from dualar.engine import Engine
-from dualar.narrate import NarrationConfig
-from dualar.narration import Narration, NarrationResult
-from dualar.narration_job import model_fingerprint, settled_samples
+from dualar.narration.config import NarrationConfig
+from dualar.narration.job import model_fingerprint, settled_samples
+from dualar.narration.result import Narration, NarrationResult
 from fixtures.make_toy_model import write_toy_model
 
 TEXT = "The kettle is on. Do we have milk?\n\nNone, he said. <|speaker:1|>Good."

@@ -15,9 +15,10 @@ import pytest
 from conftest import Golden
 from dualar import _core
 from dualar.engine import Engine
-from dualar.narrate import NarrationConfig
-from dualar.prefix_cache import PrefixCache, prefill, prefix_length
-from dualar.voices import Voice
+from dualar.generation.prefix_cache import PrefixCache, prefill
+from dualar.generation.prompts import checked_prompt
+from dualar.narration.config import NarrationConfig
+from dualar.voices.voice import Voice
 from scripted_model import BEGIN, IM_END, PROMPT, FakeModel, N
 
 TEXT = "hello there"
@@ -127,29 +128,29 @@ def columns(*ids: int) -> Any:
     ],
 )
 def test_which_part_of_a_prompt_is_its_prefix(ids: list[int], length: int) -> None:
-    assert prefix_length(FakeModel(), columns(*ids)) == length
+    assert checked_prompt(FakeModel(), columns(*ids)).prefix_length == length
 
 
 def test_a_prefix_is_fed_apart_from_the_rest_at_the_beginning_alone() -> None:
     model, prompt = FakeModel(), columns(7, BEGIN, IM_END, 8, 9)
     session = model.session(max_positions=20)
-    out = prefill(session, model, prompt, None)
+    out = prefill(session, checked_prompt(model, prompt), None)
     assert session.calls == ["prefill", "prefill"] and session.columns == prompt.T.tolist()
     whole = model.session(max_positions=20).prefill(prompt)
     np.testing.assert_array_equal(out.logits, whole.logits)
-    prefill(session, model, prompt, None)  # goes on
+    prefill(session, checked_prompt(model, prompt), None)  # goes on
     assert session.calls == ["prefill"] * 3
     session = model.session(max_positions=20)
-    prefill(session, model, PROMPT, None)
+    prefill(session, checked_prompt(model, PROMPT), None)
     assert session.calls == ["prefill"]
 
 
 def test_an_engine_splits_at_the_end_of_the_voice(engine: Engine) -> None:
     prompt = engine.build_prompt(TEXT, voice=voice_of(engine, 9, 1))
     other = engine.build_prompt("something else", voice=voice_of(engine, 9, 1))
-    length = prefix_length(engine.model, prompt)
+    length = checked_prompt(engine.model, prompt).prefix_length
     assert prompt[0, length - 1] == engine.model.im_end_id and (prompt[0, :length] == other[0, :length]).all()
-    assert prefix_length(engine.model, engine.build_prompt(TEXT)) == 0
+    assert checked_prompt(engine.model, engine.build_prompt(TEXT)).prefix_length == 0
 
 
 # ------------------------------------------------------------------ voices
@@ -216,7 +217,7 @@ def test_a_session_of_fewer_rows_does_not_take_over_what_was_computed_over_more(
     prompt = cached.build_prompt(TEXT, voice=voice_of(cached, 40, 3))
     for room in (256, 110, 300, 111, 110):
         session = cached.model.session(max_positions=room)
-        prefill(session, cached.model, prompt, cached.prefix_cache)
+        prefill(session, checked_prompt(cached.model, prompt), cached.prefix_cache)
     assert [entry.uses for entry in cached.prefix_cache.entries] == [1, 0, 1]
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from dualar.prompt import Reference, Turn, build_prompt
-from dualar.tokenizer import Tokenizer
+from dualar.families.base import Turn
+from dualar.families.s2_prompt import build_prompt
+from dualar.text.tokenizer import Tokenizer
+from dualar.voices.voice import Reference
 from fixtures import make_toy_model
 from hypothesis import given
 from hypothesis import strategies as st

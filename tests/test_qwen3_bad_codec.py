@@ -12,8 +12,8 @@ import dualar
 import numpy as np
 import pytest
 from dualar import _core
-from dualar.convert import qwen3_codec_names as keys
 from dualar.convert.model_file import convert
+from dualar.gguf import qwen3_codec_names as keys
 from fixtures import qwen3
 from fixtures.gguf_raw import ARRAY, FLOAT32, INT32, RawGguf
 
@@ -119,7 +119,7 @@ def test_all_that_is_wrong_at_once(sound: bytes, tmp_path: Path) -> None:
 
 
 def test_nan_weights_are_not_hidden_by_the_clamp(sound: bytes, tmp_path: Path) -> None:
-    from dualar.codec import Codec
+    from dualar.codec.codec import Codec
 
     raw = RawGguf.parse(sound)
     raw.tensor("codec.decoder.6.conv.bias").data = struct.pack("<f", float("nan"))

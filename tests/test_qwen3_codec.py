@@ -10,8 +10,8 @@ import dualar
 import numpy as np
 import pytest
 from dualar import _core
-from dualar.codec import Codec
-from dualar.parts import make_codec
+from dualar.codec.codec import Codec
+from dualar.loading import make_codec
 from fixtures import qwen3
 from fixtures.gguf_raw import RawGguf
 

@@ -14,8 +14,8 @@ from dualar import _core
 from dualar.cli.main import app
 from dualar.config import FishSampling, HFSampling, SamplingConfig
 from dualar.convert.model_file import convert
-from dualar.qwen3_prompt import TalkerPrompt
-from dualar.sampling import sample
+from dualar.families.qwen3_prompt import TalkerPrompt
+from dualar.sampling.chains import sample
 from fixtures import qwen3
 from typer.testing import CliRunner
 

@@ -11,9 +11,10 @@ import dualar
 import numpy as np
 import numpy.typing as npt
 import pytest
-from dualar.convert import qwen3_names as keys
-from dualar.qwen3_prompt import Qwen3Layout, Qwen3Voice, TalkerPrompt, build_talker_prompt
-from dualar.tokenizer import METADATA_KEY, QWEN3_REQUIRED, Tokenizer
+from dualar.families.qwen3_layout import Qwen3Layout
+from dualar.families.qwen3_prompt import Qwen3Voice, TalkerPrompt, build_talker_prompt
+from dualar.gguf import qwen3_names as keys
+from dualar.text.tokenizer import METADATA_KEY, QWEN3_REQUIRED, Tokenizer
 from fixtures import qwen3
 
 Arrays = Mapping[str, npt.NDArray[Any]]

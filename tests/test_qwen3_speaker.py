@@ -9,7 +9,7 @@ from typing import Any
 import dualar
 import numpy as np
 import pytest
-from dualar.speaker import SpeakerEncoder, filterbank, mel
+from dualar.voices.speaker_encoder import SpeakerEncoder, filterbank, mel
 from fixtures import qwen3
 
 ATOL = 2e-5

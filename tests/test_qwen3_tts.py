@@ -13,10 +13,11 @@ import pytest
 from dualar import _core
 from dualar.config import GenerationConfig, SamplingConfig
 from dualar.convert.model_file import convert
-from dualar.generate import FrameLoop, generate
-from dualar.qwen3_prompt import Qwen3Layout, TalkerPrompt
-from dualar.sampling import probabilities
-from dualar.tokenizer import METADATA_KEY, QWEN3_REQUIRED, Tokenizer
+from dualar.families.qwen3_layout import Qwen3Layout
+from dualar.families.qwen3_prompt import TalkerPrompt
+from dualar.generation.generate import FrameLoop, generate
+from dualar.sampling.chains import probabilities
+from dualar.text.tokenizer import METADATA_KEY, QWEN3_REQUIRED, Tokenizer
 from fixtures import qwen3
 
 LOGITS, HIDDEN = 2e-4, 5e-5  # what is seen is 3e-5 and 1e-5

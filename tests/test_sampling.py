@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from dualar import noise
-from dualar.sampling import LogitsError, SamplingConfig, probabilities, ras_sample, sample, uniform
+from dualar.sampling import noise
+from dualar.sampling.chains import LogitsError, SamplingConfig, probabilities, ras_sample, sample
+from dualar.sampling.noise import uniform
 from reference import sampling as reference
 from scipy import stats
 

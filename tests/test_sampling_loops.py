@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dualar import sampling
-from dualar.sampling import SamplingConfig, probabilities, ras_sample, sample, uniform
+from dualar.sampling import chains as sampling
+from dualar.sampling.chains import SamplingConfig, probabilities, ras_sample, sample
+from dualar.sampling.noise import uniform
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import sampling as reference

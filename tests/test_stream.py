@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from dualar.config import GenerationConfig
 from dualar.engine import Engine
-from dualar.generate import FrameLoop
-from dualar.stream import AudioChunk, SpeechStream, check_cadence
+from dualar.generation.generate import FrameLoop
+from dualar.speech.stream import AudioChunk, SpeechStream, check_cadence
 from scripted_model import GREEDY, PROMPT, FakeModel
 
 TEXT = "the quick brown fox"

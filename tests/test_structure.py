@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from dualar.convert import names, qwen3_codec_names, qwen3_names
+from dualar.gguf import names, qwen3_codec_names, qwen3_names
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ["runtime", "nn", "models", "bindings"]

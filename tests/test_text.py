@@ -11,8 +11,10 @@ import dualar
 import numpy as np
 import pytest
 from dualar.engine import Engine
-from dualar.prompt import Reference, Turn, build_prompt
-from dualar.text import plain_text
+from dualar.families.base import Turn
+from dualar.families.s2_prompt import build_prompt
+from dualar.text.plain import plain_text
+from dualar.voices.voice import Reference
 from hypothesis import given
 from hypothesis import strategies as st
 

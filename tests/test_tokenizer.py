@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from dualar._core import ModelError
-from dualar.tokenizer import SPEAKER_TAG, Tokenizer
+from dualar.text.tokenizer import SPEAKER_TAG, Tokenizer
 from fixtures import make_toy_model
 from hypothesis import example, given
 from hypothesis import strategies as st

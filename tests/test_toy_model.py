@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dualar.prompt import build_prompt
-from dualar.tokenizer import METADATA_KEY, Tokenizer
+from dualar.families.s2_prompt import build_prompt
+from dualar.text.tokenizer import METADATA_KEY, Tokenizer
 from fixtures import make_toy_model, s2_layout
 from reference.gguf_weights import Weights
 from reference.s2 import Codec, DualAR

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dualar
 import numpy as np
 import pytest
-from dualar.prompt import build_prompt
+from dualar.families.s2_prompt import build_prompt
 
 from training.domain import held_out, number, ordinal, training_sentences, words, written_forms
 from training.recognise import bigram_model, error_rate, spoken_words, word_errors

@@ -10,11 +10,12 @@ import gguf
 import numpy as np
 import pytest
 from conftest import Golden
-from dualar.codec import Codec
+from dualar.codec.codec import Codec
 from dualar.engine import Engine
-from dualar.prompt import Reference, build_prompt
-from dualar.voice_store import VoiceStore
-from dualar.voices import Voice, clone_voice
+from dualar.families.s2_prompt import build_prompt
+from dualar.voices.clone import clone_voice
+from dualar.voices.store import VoiceStore
+from dualar.voices.voice import Reference, Voice
 from fixtures.make_toy_model import write_toy_model
 
 TEXT = "hello there"
@@ -125,7 +126,7 @@ def test_clone_encodes(engine: Engine, clip: np.ndarray, voice: Voice) -> None: 
 
 def test_clone_takes_files_and_rates(engine: Engine, clip: np.ndarray, tmp_path: Path) -> None:  # type: ignore[type-arg]
     path = tmp_path / "a.wav"
-    from dualar.audio import write_wav
+    from dualar.audio.wav import write_wav
 
     write_wav(path, clip, 22050, subtype="FLOAT")
     expected = engine.codec.encode(clip, sample_rate=22050)

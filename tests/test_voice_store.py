@@ -12,8 +12,10 @@ from typing import Any
 import dualar
 import numpy as np
 import pytest
-from dualar.voice_store import VoiceStore, check_voice_name, store_folder
-from dualar.voices import Voice, find_voice
+from dualar.voices.find import find_voice
+from dualar.voices.name import check_voice_name
+from dualar.voices.store import VoiceStore, store_folder
+from dualar.voices.voice import Voice
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -213,8 +215,8 @@ def test_a_folder_that_is_none_is_an_os_error(tmp_path: Path) -> None:
 ADD = """
 import sys, time
 import numpy as np
-from dualar.voice_store import VoiceStore
-from dualar.voices import Voice
+from dualar.voices.store import VoiceStore
+from dualar.voices.voice import Voice
 code, start = int(sys.argv[1]), float(sys.argv[2])
 voice = Voice(codes=np.full((4, 2000), code), transcript="hello", sample_rate=8000, codebook_size=1000)
 store, won = VoiceStore(), []

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dualar.voice_files import MAX_BYTES, decode_voice, encode_voice
-from dualar.voices import Voice
+from dualar.voices.formats import MAX_BYTES, decode_voice, encode_voice
+from dualar.voices.voice import Voice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ import dualar
 import numpy as np
 import pytest
 from dualar import _core
-from dualar.sampling import uniform
+from dualar.sampling.noise import uniform
 from dualar.wavenet import mu_law_decode, mu_law_encode
 from fixtures.wavenet_file import Shape, write_wavenet
 from hypothesis import given, settings

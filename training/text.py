@@ -6,7 +6,7 @@ Owns its training and the table that says which tokens are the same word (with a
 from __future__ import annotations
 
 import tokenizers
-from dualar import prompt
+from dualar.families import s2_prompt
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
 from training.domain import words
@@ -19,7 +19,7 @@ def build_tokenizer(codebook_size: int) -> str:
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    template = (prompt.SYSTEM_OPEN, prompt.SYSTEM_PLAIN, prompt.USER_OPEN, prompt.ASSISTANT_OPEN)
+    template = (s2_prompt.SYSTEM_OPEN, s2_prompt.SYSTEM_PLAIN, s2_prompt.USER_OPEN, s2_prompt.ASSISTANT_OPEN)
     spoken = [form for word in words() for form in (word, word.capitalize(), " " + word, " " + word.capitalize())]
     plain = " ".join(template).replace("<|im_start|>", "").replace("<|voice|>", "")
     trainer = trainers.BpeTrainer(

@@ -2,8 +2,8 @@
 
     python -m training.train_lm --data DIR --out RUN --minutes 60
 
-Reads RUN/codes.pt, writes RUN/lm.pt and goes on from it. Prompts are the engine's own (`dualar.prompt`), and so is the
-tokenizer's reader. Matrices are trained with Muon, the rest with AdamW.
+Reads RUN/codes.pt, writes RUN/lm.pt and goes on from it. Prompts are the engine's own (`dualar.families.s2_prompt`),
+and so is the tokenizer's reader. Matrices are trained with Muon, the rest with AdamW.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import random
 from pathlib import Path
 
 import torch
-from dualar import Tokenizer, prompt
+from dualar import Tokenizer
+from dualar.families import s2_prompt
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -54,7 +55,7 @@ class Examples:
 
     def prompt(self, text: str) -> Tensor:
         c = self.config
-        columns = torch.from_numpy(prompt.build_prompt(
+        columns = torch.from_numpy(s2_prompt.build_prompt(
             text, tokenizer=self.tokenizer, num_codebooks=c.num_codebooks, codebook_size=c.codebook_size,
             semantic_begin_id=c.semantic_begin_id,
         )).long()  # fmt: skip
@@ -63,7 +64,7 @@ class Examples:
 
     def _unit_positions(self, text: str) -> list[list[int]]:
         """The prompt's positions of each word and comma, and last of what ends the text."""
-        pieces = (prompt.SYSTEM_OPEN, prompt.SYSTEM_PLAIN, prompt.CLOSE, prompt.USER_OPEN)
+        pieces = (s2_prompt.SYSTEM_OPEN, s2_prompt.SYSTEM_PLAIN, s2_prompt.CLOSE, s2_prompt.USER_OPEN)
         first = sum(len(self.tokenizer.encode_template(piece)) for piece in pieces)
         found: list[list[int]] = []
         for position, token in enumerate(self.tokenizer.encode_text(text), first):

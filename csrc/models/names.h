@@ -1,5 +1,5 @@
 // Every GGUF key and tensor name of the S2 family and of WaveNet, in one place. "{}" stands for an index.
-// python/dualar/convert/names.py holds the same lists; a test compares them.
+// python/dualar/gguf/names.py holds the same lists; a test compares them.
 #pragma once
 
 #include <string>

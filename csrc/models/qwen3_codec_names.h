@@ -1,5 +1,5 @@
 // Every GGUF key and tensor name of Qwen3-TTS's codec and speaker encoder, as
-// python/dualar/convert/qwen3_codec_names.py has them; a test checks it. A prefix ends in a dot. The parts of a
+// python/dualar/gguf/qwen3_codec_names.py has them; a test checks it. A prefix ends in a dot. The parts of a
 // transformer's keys and of its blocks, below such a prefix, are those of names.h.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Every GGUF key and tensor name of the Qwen3-TTS family, as python/dualar/convert/qwen3_names.py has them; a test
+// Every GGUF key and tensor name of the Qwen3-TTS family, as python/dualar/gguf/qwen3_names.py has them; a test
 // checks it. A tensor prefix ends in a dot. The parts of a transformer block, below such a prefix, are those of
 // names.h.
 #pragma once

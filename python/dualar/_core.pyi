@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dualar.qwen3_prompt import TalkerPrompt
+from dualar.families.qwen3_prompt import TalkerPrompt
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]

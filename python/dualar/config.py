@@ -1,8 +1,8 @@
 """Options as frozen dataclasses, checked when they are made.
 
 Owns every option's default, range and error text; nothing here computes. The samplers that read a `SamplingConfig`
-are in `sampling`, the loop that reads a `GenerationConfig` in `generate`. Each family of samplers is a class that has
-only its own options, so an option of another family cannot be given and then ignored.
+are in `dualar.sampling`, the rules that read a `GenerationConfig` in `dualar.generation`. Each family of samplers is a
+class that has only its own options, so an option of another family cannot be given and then ignored.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A loaded model file, from text to sound.
 
 Owns `load` and `Engine`: its lifetime, and the way from text over codes to samples. Leaves what a file holds and lacks
-to `parts.py`, what differs between families of models to `family.py`, the loop to `generate.py`, samples to `codec.py`
-and `audio.py`, voices to `voices.py`, long texts to `narration.py`, several requests at once to
-`batch_engine.py`.
+to `loading.py`, what differs between families of models to `dualar.families`, codes to `dualar.generation`, samples to
+`dualar.codec`, voices to `dualar.voices`, long texts to `dualar.narration`, several requests at once to
+`dualar.speech`.
 """
 
 from __future__ import annotations
@@ -14,39 +14,31 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Literal, get_args
 
-from dualar import _core, _route_ggml_log
-from dualar.audio import Audio, decoded
-from dualar.batch_engine import Batches
-from dualar.codec import Codec
+from dualar._native import _core
+from dualar.audio.clip import Audio
+from dualar.codec.codec import Codec
 from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard
 from dualar.default_voice import default_model
-from dualar.family import Model, Style, family_of
-from dualar.generate import Frame, FrameLoop, Generation, generate
-from dualar.narration import Narrates
-from dualar.parts import (
-    ForkGuard,
-    load_parts,
-    make_codec,
-    no_codec,
-    no_speaker_encoder,
-    number,
-    one_of,
-    open_file,
-    open_runtime,
-)
-from dualar.prefix_cache import DEFAULT_PREFIX_CACHE_BYTES, PrefixCache
-from dualar.prompt import Turn
-from dualar.request import Prompt, PromptLike
-from dualar.speaker import SpeakerEncoder
-from dualar.stream import DEFAULT_MAX_AHEAD, SpeechStream
-from dualar.tokenizer import METADATA_KEY, Tokenizer
-from dualar.voices import AudioSource, Voice, clone_voice, find_voice, require_codec
+from dualar.families.base import Model, Style, Turn
+from dualar.families.registry import family_of
+from dualar.generation.frames import Frame, Generation
+from dualar.generation.generate import FrameLoop, generate
+from dualar.generation.prefix_cache import DEFAULT_PREFIX_CACHE_BYTES, PrefixCache
+from dualar.loading import load_parts, make_codec, no_codec, no_speaker_encoder
+from dualar.model import BuiltPrompt, PromptLike
+from dualar.narration.speak import Narrates
+from dualar.runtime import ForkGuard, number, one_of, open_file, open_runtime
+from dualar.speech.stream import DEFAULT_MAX_AHEAD, SpeechStream
+from dualar.speech.verbs import Batches, decoded
+from dualar.text.tokenizer import METADATA_KEY, Tokenizer
+from dualar.voices.clone import AudioSource, clone_voice
+from dualar.voices.find import find_voice, require_codec
+from dualar.voices.speaker_encoder import SpeakerEncoder
+from dualar.voices.voice import Voice
 
 FastAR = Literal["cached", "recompute"]
 KvType = Literal["auto", "f32", "f16"]
 VoiceLike = Voice | str | os.PathLike[str]
-
-_route_ggml_log(_core)  # for where another module imported the core first
 
 
 def load(
@@ -201,7 +193,7 @@ class Engine(Narrates, Batches):
         language: str | None = None,
         speaker: str | None = None,
         instruct: str | None = None,
-    ) -> Prompt:
+    ) -> BuiltPrompt:
         """The prompt that makes this model speak `text`: int32 [1 + num_codebooks, T], or a TalkerPrompt.
 
         Options and errors as for `synthesize`.
@@ -405,7 +397,7 @@ class Engine(Narrates, Batches):
         codec: Codec | None,
         tokenizer: Tokenizer,
         history: Sequence[Turn] = (),
-    ) -> Prompt:
+    ) -> BuiltPrompt:
         found = None
         if voice is not None:
             found = find_voice(voice)

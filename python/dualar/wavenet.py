@@ -23,10 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dualar import _core
-from dualar._core import WaveNetState
-from dualar.noise import Counts
-from dualar.sampling import uniform
+from dualar._native import WaveNetState, _core
+from dualar.sampling.noise import Counts, uniform
 
 __all__ = ["WaveNet", "WaveNetState", "mu_law_decode", "mu_law_encode"]
 
@@ -54,7 +52,7 @@ class WaveNet:
         Errors: ModelError for a file that cannot be read, is of another architecture, or lacks a key or tensor (all of
         those are listed); ValueError for a number of threads that is none.
         """
-        from dualar.parts import open_file, open_runtime
+        from dualar.runtime import open_file, open_runtime
 
         file = open_file(path)
         return cls(_core.WaveNet(file, open_runtime(device="cpu", threads=threads)))

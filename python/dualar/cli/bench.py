@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualar.cli import common
-from dualar.convert import names
+from dualar.gguf import names
 
 if TYPE_CHECKING:
-    from dualar import _core
+    from dualar._native import _core
     from dualar.engine import Engine
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -49,7 +49,7 @@ def bench(
     """
     with common.reporting(quiet=quiet, verbose=verbose):
         from dualar.engine import load
-        from dualar.parts import open_file
+        from dualar.runtime import open_file
 
         end = _some_end(open_file(model))  # S2's alone: other files have other keys
         with load(model, device=device, threads=threads, im_end_id=end) as engine:

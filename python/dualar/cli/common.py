@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.progress import Progress, TaskID
 
-    from dualar.voices import Voice
+    from dualar.voices.voice import Voice
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -181,7 +181,7 @@ def read_array(path: Path) -> npt.NDArray[Any]:
 
 def check_output(path: Path, *, force: bool) -> None:
     """Refuse, before any work, an output that cannot be written or that exists and may not be replaced."""
-    from dualar.audio import check_writable
+    from dualar.files import check_writable
 
     try:
         check_writable(path)
@@ -209,7 +209,7 @@ def write_codes(path: Path, codes: npt.NDArray[np.int32]) -> None:
 
     import numpy as np
 
-    from dualar.audio import write_file
+    from dualar.files import write_file
 
     buffer = io.BytesIO()
     np.save(buffer, codes, allow_pickle=False)
@@ -250,11 +250,11 @@ class Interruption:
 
 
 def find_voice(name: str) -> Voice:
-    """The voice of a name or file, as `dualar.voices.find_voice`; a usage error for a file that is not there."""
-    from dualar import voices
+    """The voice of a name or file; a usage error for a file that is not there."""
+    from dualar.voices import find
 
     try:
-        return voices.find_voice(name if voices.is_path(name) else as_utf8(name))
+        return find.find_voice(name if find.is_path(name) else as_utf8(name))
     except FileNotFoundError as error:
         raise typer.BadParameter(f"{name} does not exist. Give a voice's name or a .voice or .s2voice file.") from error
 

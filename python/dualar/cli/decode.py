@@ -41,8 +41,8 @@ def decode(
     """Decode codes: write the sound that they stand for to a WAV file."""
     with common.reporting(quiet=quiet, verbose=verbose):
         matrix = common.read_array(codes)
-        from dualar.audio import check_wav_path, write_wav
-        from dualar.codec import Codec
+        from dualar.audio.wav import check_wav_path, write_wav
+        from dualar.codec.codec import Codec
 
         check_wav_path(output)
         common.check_output(output, force=force)

@@ -38,8 +38,8 @@ def encode(
         if not audio.is_file() and not audio.is_fifo():
             raise typer.BadParameter(f"{audio} is no file. Give a sound file.")
         common.check_codes_output(output, force=force)
-        from dualar.audio_io import read_audio
-        from dualar.codec import Codec
+        from dualar.audio.read import read_audio
+        from dualar.codec.codec import Codec
 
         samples, rate = read_audio(audio)
         codec = Codec.load(model, device=device, threads=threads)

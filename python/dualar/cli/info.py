@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualar.cli import common
-from dualar.convert import names, qwen3_names
+from dualar.gguf import names, qwen3_names
 
 if TYPE_CHECKING:
-    from dualar._core import ModelFile
+    from dualar._native import ModelFile
     from dualar.engine import Engine
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -46,7 +46,7 @@ def info(
     """
     with common.reporting(quiet=quiet, verbose=verbose):
         from dualar.engine import load
-        from dualar.parts import open_file
+        from dualar.runtime import open_file
 
         file = open_file(model)
         _line("File", f"{file.path} ({common.amount(file.nbytes)})")
@@ -185,7 +185,7 @@ def _geometry(file: ModelFile) -> list[tuple[str, str]]:
 
 def _tokenizer(file: ModelFile) -> str:
     from dualar import ModelError
-    from dualar.tokenizer import METADATA_KEY, QWEN3_REQUIRED, S2_REQUIRED, Tokenizer
+    from dualar.text.tokenizer import METADATA_KEY, QWEN3_REQUIRED, S2_REQUIRED, Tokenizer
 
     required = QWEN3_REQUIRED if _is_qwen3(file) else S2_REQUIRED
     try:

@@ -1,7 +1,7 @@
 """What `dualar say` does with a long text: piece by piece into one file or stream, with a job that can be continued.
 
 Owns the files beside the output, the progress by pieces, and what is said of those that failed. Leaves the options to
-`say.py`, the pieces to `dualar.narrate`.
+`say.py`, the pieces to `dualar.narration`.
 
 While a file is made, its finished pieces are kept in OUTPUT.job, and their sound in OUTPUT.part (with --stream in the
 output itself). At the end the part becomes the output, and the job goes unless a piece failed.
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.progress import Progress
 
-    from dualar.audio import Audio, Subtype
+    from dualar.audio.clip import Audio
+    from dualar.audio.wav import Subtype
     from dualar.engine import Engine
-    from dualar.narrate import NarrationProgress
-    from dualar.narration import NarrationResult
-    from dualar.narration_config import NarrationConfig
+    from dualar.narration.config import NarrationConfig
+    from dualar.narration.plan import NarrationProgress
+    from dualar.narration.result import NarrationResult
 
 
 PauseOption = Annotated[
@@ -145,8 +146,8 @@ def narrate(
     engine: Engine, text: str, files: Files, config: NarrationConfig, *, quiet: bool, keep_partial: bool, **request: Any
 ) -> None:
     """Say a long text; ends with exit code 1 where a piece failed."""
-    from dualar.audio import written_samples
-    from dualar.narration_job import settled_samples
+    from dualar.audio.wav import written_samples
+    from dualar.narration.job import settled_samples
 
     rate, growing, after = engine.codec.sample_rate, files.growing, 0
     if files.continued and growing is not None and files.job is not None:
@@ -213,7 +214,7 @@ def _interrupted(files: Files, *, keep_partial: bool) -> None:
 def _save_levelled(files: Files, in_memory: list[npt.NDArray[np.float32]], result: NarrationResult) -> None:
     import numpy as np
 
-    from dualar.narration import Narration
+    from dualar.narration.result import Narration
 
     assert files.level is not None
     given = {field.name: getattr(result, field.name) for field in fields(result)}

@@ -15,8 +15,8 @@ from dualar.cli import common, narrating, streaming, text_input
 from dualar.config import DEFAULT_MAX_NEW_TOKENS, FAMILIES, SamplingConfig
 
 if TYPE_CHECKING:
-    from dualar.audio import Audio
-    from dualar.generate import Frame, Generation
+    from dualar.audio.clip import Audio
+    from dualar.generation.frames import Frame, Generation
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -273,14 +273,14 @@ def say(
         cadence = streaming.read_cadence(frames_per_chunk or streaming.DEFAULT_CADENCE)
         _check_outputs(output, codes, force=force)
         import dualar
-        from dualar import narrate
-        from dualar.family import family_of
-        from dualar.parts import open_file
+        from dualar.families.registry import family_of
+        from dualar.narration.plan import plan
+        from dualar.runtime import open_file
 
         config = dualar.NarrationConfig(
             pause_ms=narrating.read_pauses(pause), context_tokens=context, retries=retries, rows=rows
         ).for_model(family_of(open_file(model)).longest_text)
-        is_long = continue_from is not None or len(narrate.plan(words, config)) > 1
+        is_long = continue_from is not None or len(plan(words, config)) > 1
         job = narrating.job_for(output, continue_from, force=force) if is_long else None
         reference = None if voice is None else common.find_voice(voice)  # told before the model is loaded
         if not quiet and model == default_voice.path() and (unknown := default_voice.unknown_words(words)):
@@ -369,7 +369,7 @@ def say(
 
 
 def _check_outputs(output: Path, codes: Path | None, *, force: bool) -> None:
-    from dualar.audio import check_wav_path
+    from dualar.audio.wav import check_wav_path
 
     if output == streaming.STDOUT:
         streaming.check_stdout()

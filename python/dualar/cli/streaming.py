@@ -19,8 +19,8 @@ import typer
 from dualar.cli import common
 
 if TYPE_CHECKING:
-    from dualar.audio import Subtype
-    from dualar.stream import ChunkStream
+    from dualar.audio.wav import Subtype
+    from dualar.speech.stream import ChunkStream
 
 STDOUT = Path("-")
 DEFAULT_CADENCE = "1,2,4"  # the first sound at once, then fewer and cheaper steps
@@ -56,7 +56,7 @@ def write_chunks(
 
     after: go on after so many samples of a file that was written like this.
     """
-    from dualar.audio import WavWriter
+    from dualar.audio.wav import WavWriter
 
     written, where = 0.0, "standard output" if output == STDOUT else str(output)
     try:

@@ -10,7 +10,7 @@ import typer
 from dualar.cli import common
 
 if TYPE_CHECKING:
-    from dualar.voices import Voice
+    from dualar.voices.voice import Voice
 
 app = typer.Typer(
     add_completion=False,
@@ -70,7 +70,8 @@ def add(
 ) -> None:
     """Add a voice: from a recording and what is said in it, or from a voice file."""
     with common.reporting(quiet=quiet, verbose=verbose):
-        from dualar.voice_store import VoiceStore, check_voice_name
+        from dualar.voices.name import check_voice_name
+        from dualar.voices.store import VoiceStore
 
         name, store = check_voice_name(common.as_utf8(name)), VoiceStore()
         if not source.is_file():
@@ -103,7 +104,7 @@ def list_voices(quiet: common.QuietOption = False, verbose: common.VerboseOption
     Exit code 1 where a file among them cannot be used; the others are listed all the same.
     """
     with common.reporting(quiet=quiet, verbose=verbose):
-        from dualar.voice_store import VoiceStore
+        from dualar.voices.store import VoiceStore
 
         store = VoiceStore()
         names, failed = store.names(), False
@@ -152,7 +153,7 @@ def remove(
 ) -> None:
     """Remove voices. All or, where a name is unknown, none."""
     with common.reporting(quiet=quiet, verbose=verbose):
-        from dualar.voice_store import VoiceStore
+        from dualar.voices.store import VoiceStore
 
         store = VoiceStore()
         found = dict.fromkeys(store.find(common.as_utf8(name)) for name in names)  # once each
@@ -173,7 +174,7 @@ def _may_replace(name: str) -> None:
 
 def _is_voice(source: Path) -> bool:
     """By content, as loading does; a name that promises a voice is also one, so that the error speaks of voices."""
-    from dualar.voice_files import MAGICS, SUFFIXES
+    from dualar.voices.formats import MAGICS, SUFFIXES
 
     with open(source, "rb") as file:
         return file.read(8) in MAGICS or source.suffix.lower() in SUFFIXES
@@ -183,7 +184,8 @@ def _imported(
     context: Any, source: Path, transcript: str | None, transcript_file: Path | None, model: Path | None, **options: Any
 ) -> Voice:
     """A voice file's voice, checked against the model's codec where a model was named on the command line."""
-    from dualar.voices import Voice, require_codec
+    from dualar.voices.find import require_codec
+    from dualar.voices.voice import Voice
 
     given = {
         name
@@ -196,16 +198,16 @@ def _imported(
         raise typer.BadParameter(f"--{min(given)} is for encoding or with --model: {source} is a voice file.")
     voice = Voice.load(source)
     if "model" in given and model is not None:
-        from dualar.codec import Codec
+        from dualar.codec.codec import Codec
 
         require_codec(voice, Codec.load(common.check_model_path(model), **options), source=str(model))
     return voice
 
 
 def _cloned(source: Path, words: str | None, model: Path, *, quiet: bool, **options: Any) -> Voice:
-    from dualar.audio_io import read_audio
-    from dualar.parts import load_cloner
-    from dualar.voices import clone_voice
+    from dualar.audio.read import read_audio
+    from dualar.loading import load_cloner
+    from dualar.voices.clone import clone_voice
 
     samples, rate = read_audio(source)
     codec, speaker = load_cloner(model, **options)
@@ -220,7 +222,7 @@ def _cloned(source: Path, words: str | None, model: Path, *, quiet: bool, **opti
 
 
 def _read_transcript(text: str | None, file: Path | None) -> str:
-    from dualar.prompt import require_words
+    from dualar.text.words import require_words
 
     if (text is None) == (file is None):
         raise typer.BadParameter("Say once what is said in the recording: with --transcript or --transcript-file.")

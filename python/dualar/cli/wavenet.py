@@ -88,7 +88,7 @@ def generate(
     """Make sound under a condition: write a WAV file."""
     with common.reporting(quiet=quiet, verbose=verbose):
         columns = _read_condition(condition)
-        from dualar.audio import check_wav_path, write_wav
+        from dualar.audio.wav import check_wav_path, write_wav
         from dualar.wavenet import WaveNet
 
         check_wav_path(output)

@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from dualar import _core
+from dualar._native import _core
 
 Float32 = npt.NDArray[np.float32]
 

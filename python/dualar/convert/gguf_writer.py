@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dualar.audio import replacing
 from dualar.convert.quantize import GGML_TYPES, nbytes
+from dualar.files import replacing
 
 Value = bool | int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
 

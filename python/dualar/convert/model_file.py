@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dualar import _core
-from dualar.convert import names
+from dualar._native import _core
 from dualar.convert.checkpoint import Checkpoint, read_json
 from dualar.convert.gguf_writer import Tensor, Value, write_gguf
 from dualar.convert.plan import Part, Planned, require
 from dualar.convert.quantize import check_type, nbytes, to_bytes, type_of
+from dualar.gguf import names
 
 FAMILIES = {"qwen3_tts": "qwen3_tts", "fish_qwen3_omni": "s2", "dual_ar": "s2"}
 """config.json's model_type -> the module here that has `model_file(folder)`."""

@@ -12,7 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from dualar import _core
+from dualar._native import _core
 from dualar.convert.checkpoint import Checkpoint, Float32
 
 Combine = Callable[[list[Float32]], Float32]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dualar import _core
+from dualar._native import _core
 from dualar.convert.checkpoint import Float32
 from dualar.convert.plan import Storage
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dualar.convert import names
-from dualar.convert import qwen3_codec_names as keys
 from dualar.convert.checkpoint import Float32, open_checkpoint, read_json
 from dualar.convert.gguf_writer import Value
 from dualar.convert.plan import Part, Planned, Source, Storage, same, stacked, vector
 from dualar.convert.settings import Settings
+from dualar.gguf import names
+from dualar.gguf import qwen3_codec_names as keys
 
 FOLDER = "speech_tokenizer"
 SPEAKER_PREFIX = "speaker_encoder."

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualar.convert import names
-from dualar.convert import qwen3_names as keys
 from dualar.convert.checkpoint import open_checkpoint, read_json
 from dualar.convert.gguf_writer import Value
 from dualar.convert.model_file import ModelFile
@@ -18,6 +16,8 @@ from dualar.convert.plan import Part, Planned, Storage, same, stacked, vector
 from dualar.convert.qwen3_codec import codec_part, speaker_part
 from dualar.convert.settings import Settings
 from dualar.convert.tokenizer_files import qwen_tokenizer_json
+from dualar.gguf import names
+from dualar.gguf import qwen3_names as keys
 
 MODEL_TYPE = "qwen3_tts"
 

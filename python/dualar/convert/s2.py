@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualar import _core
-from dualar.convert import names
+from dualar._native import _core
 from dualar.convert.checkpoint import Checkpoint, TorchCheckpoint, open_checkpoint, read_json
 from dualar.convert.gguf_writer import Value
 from dualar.convert.model_file import ModelFile
 from dualar.convert.plan import Part, Planned, Storage, same, vector
 from dualar.convert.s2_codec import CodecSettings, codec_metadata, codec_plan
 from dualar.convert.settings import Settings
-from dualar.tokenizer import FILE_NAME, Tokenizer
+from dualar.gguf import names
+from dualar.text.tokenizer import FILE_NAME, Tokenizer
 
 OMNI, DUAL_AR = "fish_qwen3_omni", "dual_ar"
 CODEC_CONFIG = "codec_config"

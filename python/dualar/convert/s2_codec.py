@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from dualar import _core
-from dualar.convert import names
+from dualar._native import _core
 from dualar.convert.checkpoint import Checkpoint
 from dualar.convert.gguf_writer import Value
 from dualar.convert.plan import Planned, Source, Storage, same, vector, weight_normed
+from dualar.gguf import names
 
 _OF_FILE = "c."  # what the codec's names begin with in the model file
 _WEIGHT_NORMS = (("weight_g", "weight_v"), ("parametrizations.weight.original0", "parametrizations.weight.original1"))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dualar import _core
+from dualar._native import _core
 
 _MAX_SIZE = 2**31 - 1
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dualar import _core
+from dualar._native import _core
 from dualar.convert.checkpoint import read_json
 
 PATTERN = (

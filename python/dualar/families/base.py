@@ -1,0 +1,100 @@
+"""What a family of models declares, and the parts of a request that its prompt is built of.
+
+Owns `Family`, `Style` (language, speaker, instruction) and `Turn` (an earlier turn kept as context). Leaves each
+family's own rules to its file, and the choice between families to `registry.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dualar._native import _core
+from dualar.config import SamplingConfig
+from dualar.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from dualar.model import BuiltPrompt
+    from dualar.voices.voice import Voice
+
+
+Model = _core.DualAR | _core.Qwen3TTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """How to speak, besides the voice; None is not said. What a family does not have is refused.
+
+    language: a language's name, or "auto". speaker: one of the model's own voices. instruct: how to speak, in words.
+    """
+
+    language: str | None = None
+    speaker: str | None = None
+    instruct: str | None = None
+
+    def given(self) -> dict[str, str]:
+        """The options that are said."""
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return {name: value for name, value in values if value is not None}
+
+
+class Family(ABC):
+    """One family's side of an engine. Made for a file by `family_of`."""
+
+    architecture: ClassVar[str]
+    codec_prefix: ClassVar[str]  # of its codec's tensors
+    other_prefixes: ClassVar[tuple[str, ...]] = ()  # of tensors that belong neither to the model nor to the codec
+    required_tokens: ClassVar[tuple[str, ...]]  # that its tokenizer must have
+    takes_history: bool  # earlier turns may stand in its prompt
+    longest_text: int | None = None  # that it was trained on, in letters, where that was one sentence; None: any
+    min_tokens_before_end: ClassVar[int]  # frames at least, where a request does not say
+    needs_speaker_encoder: ClassVar[bool] = False  # to clone a voice
+
+    def __init__(self, file: _core.ModelFile) -> None:
+        self.path = file.path
+
+    @property
+    @abstractmethod
+    def sampling(self) -> SamplingConfig:
+        """How codes are drawn where a request does not say."""
+
+    @abstractmethod
+    def load_model(
+        self, file: _core.ModelFile, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
+    ) -> Model | str:
+        """The model without its weights yet, or why there can be none. ModelError for what is wrong with the file,
+        ValueError with an option."""
+
+    @abstractmethod
+    def build_prompt(
+        self,
+        text: str,
+        *,
+        model: Model,
+        tokenizer: Tokenizer,
+        voice: Voice | None,
+        style: Style,
+        history: Sequence[Turn] = (),
+    ) -> BuiltPrompt:
+        """The prompt that makes the model speak `text`; ValueError for what the family or this model does not have."""
+
+    def decoded_before(self, voice: Voice | None) -> npt.NDArray[np.int32] | None:
+        """Codes that the codec is given before those of a request, and whose sound is dropped; None for none."""
+        return None
+
+    @abstractmethod
+    def blank_prompt(self, model: Model, positions: int) -> BuiltPrompt:
+        """A prompt of so many positions that means nothing, for measurements."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An earlier turn kept as context: the text that was asked for and the codes int [N, T] that were spoken."""
+
+    text: str
+    codes: npt.ArrayLike

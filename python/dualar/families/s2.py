@@ -1,0 +1,104 @@
+"""The S2 family (Fish Audio S2): a chat prompt, a voice as a reference in it, `<|im_end|>` as the end.
+
+Owns what the family declares and the keys of its files that decide it. Leaves the prompt to `s2_prompt.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dualar._native import _core
+from dualar.config import FishSampling, SamplingConfig
+from dualar.families.base import Turn
+from dualar.families.s2_prompt import build_prompt
+from dualar.gguf import names
+from dualar.text.tokenizer import S2_REQUIRED, Tokenizer
+
+if TYPE_CHECKING:
+    from dualar.model import BuiltPrompt
+    from dualar.voices.voice import Voice
+from dualar.families.base import Family, Model, Style
+
+
+class S2Family(Family):
+    """The S2 models: a chat prompt, a voice as a reference in it, ends with `<|im_end|>`."""
+
+    architecture = names.ARCHITECTURE
+    codec_prefix = "c."
+    required_tokens = S2_REQUIRED
+    min_tokens_before_end = 0
+
+    def __init__(self, file: _core.ModelFile) -> None:
+        super().__init__(file)
+        single_turn = file.get(names.SINGLE_TURN)
+        if not isinstance(single_turn, bool | None):
+            raise _core.ModelError(
+                f"[{names.SINGLE_TURN}] expected true or false in {file.path}, got {str(single_turn)[:64]!r}"
+            )
+        self.takes_history = not single_turn
+        longest = file.get(names.PIECE_SIZE)
+        if longest is not None and not (type(longest) is int and longest >= 1):
+            raise _core.ModelError(
+                f"[{names.PIECE_SIZE}] expected a number of letters in {file.path}, got {str(longest)[:64]!r}"
+            )
+        self.longest_text = longest
+
+    @property
+    def sampling(self) -> SamplingConfig:
+        return FishSampling()
+
+    def load_model(
+        self, file: _core.ModelFile, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
+    ) -> Model | str:
+        end = tokenizer.im_end_id if im_end_id is None and tokenizer is not None else im_end_id
+        if end is None:
+            return (
+                f"[load] expected a tokenizer in {file.path}, or tokenizer.json beside it or in its parent folder; "
+                "found none: pass tokenizer=, or im_end_id= to run the model on prompts of your own"
+            )
+        try:
+            model = _core.DualAR(file, runtime, im_end_id=end)
+        except ValueError as error:
+            if im_end_id is not None:
+                raise
+            raise _core.ModelError(f"{error}, the tokenizer's <|im_end|>") from error
+        if tokenizer is not None:
+            tokenizer.check_model(
+                vocab_size=model.vocab_size,
+                semantic_begin_id=model.semantic_begin_id,
+                semantic_end_id=model.semantic_end_id,
+            )
+        return model
+
+    def build_prompt(
+        self,
+        text: str,
+        *,
+        model: Model,
+        tokenizer: Tokenizer,
+        voice: Voice | None,
+        style: Style,
+        history: Sequence[Turn] = (),
+    ) -> BuiltPrompt:
+        if given := style.given():
+            name, value = next(iter(given.items()))
+            raise ValueError(
+                f"[{name}] expected none: models of this family ({self.architecture}) have no {name}, got {value!r}"
+            )
+        if voice is not None and not self.takes_history:
+            raise ValueError(f"[voice] expected none: {self.path} speaks with one voice, its own")
+        return build_prompt(
+            text,
+            tokenizer=tokenizer,
+            num_codebooks=model.num_codebooks,
+            codebook_size=model.codebook_size,
+            semantic_begin_id=model.semantic_begin_id,
+            reference=None if voice is None else voice.reference,
+            history=history,
+        )
+
+    def blank_prompt(self, model: Model, positions: int) -> BuiltPrompt:
+        return np.zeros((1 + model.num_codebooks, positions), np.int32)

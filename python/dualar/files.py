@@ -1,0 +1,65 @@
+"""Output files, written whole or not at all.
+
+Owns the check that a file can be written before work begins, and the writing itself: to a temporary name in the same
+folder that is then renamed over the target. Leaves what is written to its callers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    pass
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """OSError, naming the path, where `write_file` could not succeed; told before the work, not after it."""
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"[output] expected a file name, got a folder: {target}")
+    folder = target.parent
+    if not folder.exists():
+        raise FileNotFoundError(f"[output] expected an existing folder, got {folder} (to write {target.name})")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"[output] expected a folder, got a file: {folder} (to write {target.name})")
+    special = target.exists() and not target.is_file()
+    if not os.access(target if special else folder, os.W_OK):
+        raise PermissionError(f"[output] expected a folder that can be written to, got {folder} (to write {target})")
+
+
+def write_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to `path`, whole or not at all; OSError, naming the path, where that fails."""
+    check_writable(path)
+    target = Path(path)
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)  # a device or a pipe: renaming would put a plain file in its place
+            return
+        with replacing(target) as file:
+            file.write(data)
+    except OSError as error:
+        raise type(error)(error.errno, f"[output] cannot write {target}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[BinaryIO]:
+    """A file beside `target` that takes its place if the block ends well and vanishes if it does not."""
+    final = Path(os.path.realpath(target))  # a link stays a link
+    temporary = final.with_name(f".dualar-{secrets.token_hex(6)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # a full disk is told here, not after the rename
+        if final.exists():
+            os.chmod(temporary, final.stat().st_mode & 0o777)
+        os.replace(temporary, final)
+    except BaseException:  # also KeyboardInterrupt: nothing half-written stays
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise

@@ -1,0 +1,380 @@
+"""Many requests at once: rows that go forward together, so that the weights are read once for all of them.
+
+Owns `Batch`, its rows' joining, leaving, failing and ending, and its limits. Leaves a row's rules to `rules.py`, and
+the computations to `steps.py`.
+
+What a row gives does not depend on the rows beside it: its noise is its own, and so are its session and its history.
+Its logits are those of the same request alone, bit for bit, where dualar's own kernels compute all products: on the CPU
+with weights in F32, F16, Q8_0, Q4_0 and Q4_K. With other types, one row and several go through different kernels of
+ggml's, which round differently, and a code may differ.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from dualar.config import MOST_ROWS, FishSampling, SamplingConfig, whole_number
+from dualar.generation.checks import checked_fast_ar
+from dualar.generation.frames import Frame, Generation
+from dualar.generation.generate import is_backend_error
+from dualar.generation.prefix_cache import PrefixCache
+from dualar.generation.requests import GenerationRequest
+from dualar.generation.rules import FrameRules
+from dualar.generation.steps import steps_of
+from dualar.model import Model, Session
+
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
+
+DEFAULT_MAX_ROWS = 8
+
+
+class BatchRow:
+    """One request in a Batch. `Batch.join` makes it."""
+
+    def __init__(
+        self, rules: FrameRules, session: Session, kv_bytes: int, on_frame: Callable[[Frame], object] | None
+    ) -> None:
+        self._rules = rules
+        self._session: Session | None = session
+        self._kv_bytes = kv_bytes
+        self._on_frame = on_frame
+        self._fed = 0  # positions of the prompt
+        self._out: tuple[Float32, Float32] | None = None  # logits and hidden of its position, once the prompt is in
+        self._cancelled = False
+        self._error: Exception | None = None
+        self._prefill_s = self._loop_s = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether it has left the batch."""
+        return self._session is None
+
+    @property
+    def frames(self) -> int:
+        """Frames so far."""
+        return self._rules.frames
+
+    @property
+    def seed(self) -> int:
+        """The seed that it runs with."""
+        return self._rules.seed
+
+    @property
+    def error(self) -> Exception | None:
+        """What ended it, where that was an error."""
+        return self._error
+
+    def cancel(self) -> None:
+        """Let it leave at the next step, with the frames so far; from any thread. Nothing happens once it is done."""
+        self._cancelled = True
+
+    def result(self) -> Generation:
+        """What it gave. Its timings are those of the batch's steps while it was in it, shared with the other rows.
+
+        Errors: ValueError before it is done; the error that ended it, where one did.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._rules.finish_reason is None or not self.done:
+            raise ValueError("[batch] expected a row that is done, got one that goes on")
+        return self._rules.result(prefill_s=self._prefill_s, loop_s=self._loop_s)
+
+    # What follows is for the Batch.
+
+    @property
+    def _ended(self) -> bool:
+        return self._error is not None or self._rules.finish_reason is not None
+
+    @property
+    def _open_session(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    @property
+    def _last(self) -> tuple[Float32, Float32]:
+        assert self._out is not None
+        return self._out
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """What is raised here ends this row, and no other."""
+        try:
+            yield
+        except Exception as error:
+            self._error = error
+
+    def _hand_on(self, frame: Frame) -> None:
+        if self._on_frame is not None and self._on_frame(frame) is False:
+            self._rules.cancel()
+
+
+class Batch:
+    """Rows of one model that go forward together, a frame a step. Rows may join and leave between any two steps.
+
+    `join` adds a row, `step` makes one frame for each and gives those that ended, `run` steps until no row is left. A
+    row that is cancelled, fails or stalls leaves, and the others do not notice; only where the Slow-AR's computation
+    fails on the device do all rows end, with its BackendError.
+
+    Fairness: each step gives one frame to every row whose prompt is in. Prompts are taken in the order of joining, and
+    between two frames of the others the model computes at most one piece of one prompt (`DualAR.prefill_piece`
+    positions), so that no prompt, however long, holds them up for longer than a piece.
+
+    One call at a time: one that comes during another, from a second thread or from `on_frame`, is a ValueError. Only
+    `BatchRow.cancel` may be called at any time.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        max_rows: int = DEFAULT_MAX_ROWS,
+        max_kv_bytes: int | None = None,
+        fast_ar: str = "cached",
+        kv_type: str = "auto",
+        sampling: SamplingConfig | None = None,
+        min_tokens_before_end: int = 0,
+        prefix_cache: PrefixCache | None = None,
+    ) -> None:
+        """max_rows: rows at once, 1 to 256. max_kv_bytes: of their KV caches together; None is no limit.
+
+        fast_ar and kv_type: as for `dualar.load`. sampling, by default `SamplingConfig.fish()`, and
+        min_tokens_before_end: of requests that do not say. ValueError for an option out of range.
+        """
+        self._model = model
+        self.max_rows = whole_number("batch.max_rows", max_rows, 1, MOST_ROWS)
+        self.max_kv_bytes = (
+            None if max_kv_bytes is None else whole_number("batch.max_kv_bytes", max_kv_bytes, 1, 2**63 - 1)
+        )
+        self._cached = checked_fast_ar(model, fast_ar)
+        self._kv_type = kv_type
+        self._steps = steps_of(model)
+        self._piece: int | None = getattr(model, "prefill_piece", None)
+        self._sampling = SamplingConfig.fish() if sampling is None else sampling
+        self._least = min_tokens_before_end
+        self._prefix_cache = prefix_cache
+        self._rows: list[BatchRow] = []
+        self._busy = threading.Lock()
+
+    @property
+    def rows(self) -> int:
+        """Rows in it now."""
+        return len(self._rows)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of KV cache that its rows hold now."""
+        return sum(row._kv_bytes for row in self._rows)
+
+    def join(self, request: GenerationRequest) -> BatchRow:
+        """Add a row, between two steps. Nothing is computed before the next one.
+
+        ValueError, before anything is allocated, for a request that is wrong, for one row too many, and where the KV
+        caches would pass max_kv_bytes.
+        """
+        rules = self._checked(request)
+        with self._alone():
+            return self._enter(rules, request.on_frame)
+
+    def step(self) -> list[BatchRow]:
+        """One frame for each row, and the rows that ended: with a result, or with an error of their own."""
+        with self._alone():
+            try:
+                self._step()
+            except BaseException:  # not a row's: whoever interrupts a step ends the batch
+                for row in self._rows:
+                    row._rules.cancel()
+                self._leave()
+                raise
+            return self._leave()
+
+    def run(self) -> Iterator[BatchRow]:
+        """Step until no row is left; gives each row as it ends. Rows may join meanwhile."""
+        while self._rows:
+            yield from self.step()
+
+    def close(self) -> None:
+        """Cancel all rows; they are done at once, with the frames so far."""
+        with self._alone():
+            for row in self._rows:
+                row._rules.cancel()
+            self._leave()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise ValueError("[batch] expected one call at a time, another one is computing")
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _checked(self, request: GenerationRequest) -> FrameRules:
+        if not isinstance(request, GenerationRequest):
+            raise ValueError(f"[batch] expected a GenerationRequest, got {type(request).__name__}")
+        return request.rules(self._model, sampling=self._sampling, min_tokens_before_end=self._least)
+
+    def _bytes_of(self, rules: FrameRules) -> int:
+        """What its KV caches take; ValueError where that is more than the limit, whatever else there is."""
+        needed = self._model.kv_bytes(rules.positions, self._kv_type)
+        if self.max_kv_bytes is not None and needed > self.max_kv_bytes:
+            raise ValueError(
+                f"[batch] expected KV caches of at most {self.max_kv_bytes} bytes, got a request of {needed} "
+                f"({rules.positions} positions)"
+            )
+        return needed
+
+    def _has_room(self, needed: int) -> bool:
+        return self.rows < self.max_rows and (self.max_kv_bytes is None or self.kv_bytes + needed <= self.max_kv_bytes)
+
+    def _enter(self, rules: FrameRules, on_frame: Callable[[Frame], object] | None) -> BatchRow:
+        needed = self._bytes_of(rules)
+        if self.rows >= self.max_rows:
+            raise ValueError(f"[batch] expected at most {self.max_rows} rows, got one more")
+        if not self._has_room(needed):
+            raise ValueError(
+                f"[batch] expected KV caches of at most {self.max_kv_bytes} bytes, got {self.kv_bytes} in use and "
+                f"{needed} more"
+            )
+        session = self._model.session(max_positions=rules.positions, kv_type=self._kv_type)
+        row = BatchRow(rules, session, needed, on_frame)
+        self._rows.append(row)
+        return row
+
+    def _leave(self) -> list[BatchRow]:
+        """Rows that have ended, out of the batch, their sessions gone."""
+        left = [row for row in self._rows if row._ended]
+        self._rows = [row for row in self._rows if not row._ended]
+        for row in left:
+            row._session = row._out = row._on_frame = None
+        return left
+
+    def _step(self) -> None:
+        for row in self._rows:
+            if row._cancelled:
+                row._rules.cancel()
+        waiting = next((row for row in self._rows if row._out is None and not row._ended), None)
+        began = time.perf_counter()
+        if waiting is not None:
+            with waiting._alone():
+                self._prefill(waiting)
+            waiting._prefill_s += time.perf_counter() - began
+        rows = [row for row in self._rows if row._out is not None and not row._ended]
+        taking = [row for row in rows if row is not waiting]  # for the other one, all of that was its prefill
+        if waiting in rows:
+            for row in taking:
+                row._loop_s += time.perf_counter() - began
+            began, taking = time.perf_counter(), rows
+        consumers_s = self._frames(rows)
+        for row in taking:
+            row._loop_s += time.perf_counter() - began - consumers_s
+
+    def _prefill(self, row: BatchRow) -> None:
+        """Feed the next piece of the row's prompt, cut where `prefix_cache.prefill` and the core cut it too."""
+        prompt, session, cache = row._rules.prompt, row._open_session, self._prefix_cache
+        end, length = prompt.shape[1], prompt.prefix_length
+        if length and row._fed == 0 and cache is not None and cache.restore(session, prompt.piece(0, length)):
+            row._fed = length
+        stop = length if row._fed < length else end
+        if self._piece is not None and prompt.divisible:
+            stop = min(stop, row._fed + self._piece)
+        out = session.prefill(prompt.piece(row._fed, stop))
+        row._fed = stop
+        if stop == length and cache is not None:
+            cache.keep(session, prompt.piece(0, length))
+        if stop == end:
+            row._out = out.logits, out.hidden
+
+    def _frames(self, rows: list[BatchRow]) -> float:
+        """Draw, fill and hand on a frame for each, then step those that go on. Seconds that consumers took."""
+        drawn: list[BatchRow] = []
+        for row in rows:
+            with row._alone():
+                if row._rules.draw(row._last[0]):
+                    drawn.append(row)
+        if not drawn:
+            return 0.0
+        codes = self._codes(drawn)
+        began = time.perf_counter()
+        for row, filled in zip(drawn, codes, strict=True):
+            if not row._ended:
+                with row._alone():
+                    row._hand_on(row._rules.add(filled))
+        consumers_s = time.perf_counter() - began
+        stepping = [(row, column) for row in drawn if (column := self._column(row)) is not None]
+        if not stepping:
+            return consumers_s
+        on = [row for row, _ in stepping]
+        try:
+            logits, hidden = self._steps.step(
+                [row._open_session for row in on], np.stack([column for _, column in stepping])
+            )
+        except RuntimeError as error:
+            if not is_backend_error(error):
+                raise
+            for row in on:
+                row._error = error
+            return consumers_s
+        for i, row in enumerate(on):
+            row._out = logits[i], hidden[i]
+        return consumers_s
+
+    def _column(self, row: BatchRow) -> Int32 | None:
+        return None if row._ended else row._rules.next_column()
+
+    def _codes(self, rows: list[BatchRow]) -> Int32:
+        """Codes int32 [rows, N] of a frame of each; a row that cannot be drawn from has its error set."""
+        N = self._model.num_codebooks
+        codes = np.zeros((len(rows), N), np.int32)
+        codes[:, 0] = [row._rules.semantic_code for row in rows]
+        if N == 1:
+            return codes
+        hidden = np.stack([row._last[1] for row in rows])
+        sessions = [row._open_session for row in rows]
+        fused = getattr(self._steps, "fast_frames", None) if self._cached else None
+        if fused is not None and all(isinstance(row._rules.config.sampling, FishSampling) for row in rows):
+            filled, broken, failure = fused(sessions, hidden, codes[:, 0], [_draw_of(row._rules) for row in rows])
+            for row, said in zip(rows, broken, strict=True):
+                if said is not None:
+                    from dualar._native import ModelError
+
+                    row._error = ModelError(said)
+            if failure is not None:
+                self._pad(rows, failure)
+            return np.asarray(filled)
+        for book in range(1, N):
+            try:
+                logits = self._fast_logits(sessions, hidden, codes[:, :book])
+            except RuntimeError as error:
+                if not is_backend_error(error):
+                    raise
+                self._pad(rows, error)
+                break
+            for i, row in enumerate(rows):
+                if not row._ended:
+                    with row._alone():
+                        codes[i, book] = row._rules.draw_code(logits[i], codes[i, :book])
+        return codes
+
+    def _pad(self, rows: list[BatchRow], reason: object) -> None:
+        for row in rows:
+            if not row._ended:
+                row._rules.pad(reason)
+
+    def _fast_logits(self, sessions: list[Session], hidden: Float32, codes: Int32) -> Float32:
+        if not self._cached:
+            return np.stack([s.fast_decode(h, c) for s, h, c in zip(sessions, hidden, codes, strict=True)])
+        if codes.shape[1] == 1:
+            return self._steps.fast_begin(sessions, hidden, codes[:, 0])
+        return self._steps.fast_step(sessions, codes[:, -1])
+
+
+def _draw_of(rules: FrameRules) -> tuple[float, float, int, int, int]:
+    options = rules.config.sampling
+    return options.temperature, options.top_p, options.top_k, rules.seed, rules.frames

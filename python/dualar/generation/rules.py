@@ -1,0 +1,184 @@
+"""One request between two computations: what is drawn, what is kept, and the rules that end it.
+
+Owns the order of a frame's draws and every stop rule. Leaves the computations to `batch.py`, and the draws to
+`dualar.sampling`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dualar.config import GenerationConfig, StallGuard
+from dualar.generation.checks import checked_seed, frame_budget, text_limit
+from dualar.generation.prefix_cache import session_positions
+from dualar.generation.prompts import checked_prompt
+from dualar.model import PromptLike
+from dualar.sampling.chains import LogitsError, sample
+
+if TYPE_CHECKING:
+    from dualar.model import Model, Session
+from dualar.generation.frames import FinishReason, Frame, Generation, Timings
+
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
+
+
+_log = logging.getLogger("dualar")
+
+
+class FrameRules:
+    """The frames of one request so far, and what comes next. Made ready, and checked, before anything is computed.
+
+    Whoever runs it prefills `prompt`, and then in turn: `draw` with the logits; the codes of the frame, from the
+    Fast-AR and `draw_code`; `add` them; hand the frame on; `next_column`, which is stepped with. It has ended once
+    `finish_reason` is set: `draw` and `next_column` do that, and so does `cancel`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        prompt: PromptLike,
+        config: GenerationConfig | None = None,
+        *,
+        seed: int | None = None,
+        text_tokens: int | None = None,
+        session: Session | None = None,
+    ) -> None:
+        """ValueError for a prompt or option that is out of range; `session` is the one that it will run in, if any."""
+        self._model = model
+        self.config = config or GenerationConfig()
+        self.prompt = checked_prompt(model, prompt)
+        self.seed = checked_seed(seed)
+        start = 0 if session is None else session.position
+        self.max_new_tokens = frame_budget(model, self.config, start + self.prompt.shape[1], session)
+        limit = text_limit(self.config.stall_guard, text_tokens)
+        # Frames that were asked for are no stall.
+        self._frame_limit = None if limit is None else max(limit, self.config.min_tokens_before_end)
+        self._watch = _RepeatWatch(self.config.stall_guard)
+        self._codes = np.zeros((model.num_codebooks, self.max_new_tokens), np.int32)
+        self._drawn = np.zeros((1, self.max_new_tokens), np.int32)  # main tokens, as indices into main_ids
+        self._main_ids = model.main_ids
+        self.frames = 0
+        self.token = -1
+        self.padded_frames = 0
+        self.finish_reason: FinishReason | None = None
+
+    @property
+    def positions(self) -> int:
+        """How many a session must have for this request."""
+        return session_positions(self._model, self.prompt, self.max_new_tokens)
+
+    @property
+    def semantic_code(self) -> int:
+        """The code that stands for `token`."""
+        return min(max(self.token - self._model.semantic_begin_id, 0), self._model.codebook_size - 1)
+
+    def draw(self, logits: Float32) -> bool:
+        """Draw the next main token from logits [C + 1]; False where it is the end of speech."""
+        end = len(self._main_ids) - 1
+        if self.frames < self.config.min_tokens_before_end:
+            logits = logits.copy()
+            logits[end] = -np.inf  # in the logits themselves, so that no draw or redraw can give it
+        drawn = self._draw(logits, 0, self._drawn[:, : self.frames])
+        if drawn == end:
+            self.finish_reason = "end"
+            return False
+        self._drawn[0, self.frames] = drawn
+        self.token = int(self._main_ids[drawn])
+        return True
+
+    def draw_code(self, logits: Float32, codes: Int32) -> int:
+        """The code that follows this frame's `codes` (the semantic one first), from logits [C]."""
+        return self._draw(logits, len(codes), codes[None, 1:])
+
+    def pad(self, reason: object) -> None:
+        """Say of the frame that is about to be added why its last codes are 0."""
+        self.padded_frames += 1
+        _log.warning("[generate] frame %d: its last codes are 0: %s", self.frames, reason)
+
+    def add(self, codes: Int32) -> Frame:
+        """Keep codes [N] as the frame of `token`."""
+        self._codes[:, self.frames] = codes
+        frame = Frame(self.frames, self.token, codes)
+        self.frames += 1
+        return frame
+
+    def next_column(self) -> Int32 | None:
+        """The column int32 [1 + N] to step with after the frame added last; None where a rule ends the request."""
+        if self._watch.stalled(int(self._drawn[0, self.frames - 1])) and (
+            self.frames >= self.config.min_tokens_before_end
+        ):
+            self.finish_reason = "stalled"
+        # The Slow-AR is not asked whether the next token would have been the end, so "length" says that the
+        # budget was used up, and not that the speech was cut.
+        elif self.frames == self.max_new_tokens:
+            self.finish_reason = "length"
+        elif self.frames == self._frame_limit:
+            self.finish_reason = "stalled"
+        else:
+            return np.concatenate([[self.token], self._codes[:, self.frames - 1]]).astype(np.int32)
+        return None
+
+    def cancel(self) -> None:
+        """End it here, unless it has ended."""
+        if self.finish_reason is None:
+            self.finish_reason = "cancelled"
+
+    def result(self, *, prefill_s: float, loop_s: float) -> Generation:
+        """The frames of a request that has ended, and what they took."""
+        assert self.finish_reason is not None
+        loop_ms = loop_s * 1e3
+        return Generation(
+            codes=self._codes[:, : self.frames].copy(),
+            finish_reason=self.finish_reason,
+            seed=self.seed,
+            padded_frames=self.padded_frames,
+            timings=Timings(
+                prefill_ms=prefill_s * 1e3,
+                loop_ms=loop_ms,
+                ms_per_frame=loop_ms / self.frames if self.frames else 0.0,
+            ),
+        )
+
+    def _draw(self, logits: Float32, codebook: int, history: Int32) -> int:
+        try:
+            drawn = sample(
+                logits[None],
+                self.config.sampling,
+                seed=self.seed,
+                step=self.frames,
+                stream=codebook,
+                history=history,
+            )
+        except LogitsError as error:
+            from dualar._native import ModelError
+
+            raise ModelError(
+                f"[generate] frame {self.frames}, codebook {codebook}: expected logits to draw from, got NaN or none "
+                "above -inf (a weight of the file is broken, or a computation overflowed)"
+            ) from error
+        return int(drawn[0])
+
+
+class _RepeatWatch:
+    """Counts, for each period, how many main tokens in a row equal the one a period earlier."""
+
+    def __init__(self, guard: StallGuard | None) -> None:
+        self._limit = 0 if guard is None else guard.repeat_frames
+        self._runs = [0] * (guard.max_period if guard is not None and self._limit else 0)
+        self._tokens: list[int] = []
+
+    def stalled(self, token: int) -> bool:
+        """True once more than repeat_frames frames, this one included, are one cycle of at most max_period."""
+        found = False
+        for i in range(len(self._runs)):
+            period = i + 1
+            same = len(self._tokens) >= period and self._tokens[-period] == token
+            self._runs[i] = self._runs[i] + 1 if same else 0
+            found |= same and self._runs[i] + period > self._limit
+        self._tokens.append(token)
+        return found

@@ -1,0 +1,56 @@
+"""Opening files and devices, and the guard against use in a forked process.
+
+Owns `open_file`, `open_runtime`, the checks of their options, and `ForkGuard`. Leaves what a file holds to
+`loading.py`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dualar._native import _core
+from dualar.config import whole_number
+
+
+def open_file(path: str | os.PathLike[str]) -> _core.ModelFile:
+    """The GGUF file at `path`; ValueError for what is no path, ModelError for what is no GGUF."""
+    name = os.fspath(path)
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise ValueError(f"[load] expected a path, got {name!r}")
+    try:
+        return _core.ModelFile(os.fsencode(name))
+    except UnicodeEncodeError:
+        raise ValueError(f"[load] expected a path that this system can name, got {name!r}") from None
+
+
+def open_runtime(*, device: str, threads: int | None) -> _core.Runtime:
+    """A device and its threads; ValueError for a number of threads that is none, BackendError for the device."""
+    if not isinstance(device, str) or not device.isascii():  # no device has such a name
+        raise ValueError(f"[load] expected device a name that dualar.devices() lists, got {device!r}")
+    return _core.Runtime(device=device, threads=number("threads", threads, 1))
+
+
+def number(name: str, value: int | None, low: int) -> int | None:
+    """An option of `load` as a plain int, None where it was not given; ValueError where it is out of range."""
+    return None if value is None else whole_number(f"load.{name}", value, low)
+
+
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """ValueError for an option of `load` that is none of these."""
+    if value not in allowed:
+        raise ValueError(f"[load] expected {name} one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+class ForkGuard:
+    """Called before each use: a forked child has the model's memory but none of its threads, and would hang."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._pid = os.getpid()
+
+    def __call__(self) -> None:
+        if os.getpid() != self._pid:
+            raise _core.BackendError(
+                f"[engine] expected the process that loaded {self._path} (pid {self._pid}), got its fork (pid "
+                f"{os.getpid()}): load the model in the child, or start it with the method 'spawn'"
+            )

@@ -1,0 +1,1 @@
+"""From a text to sound: the request, the engine's verbs, and speech as a stream."""
