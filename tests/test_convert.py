@@ -151,7 +151,7 @@ def test_weight_norm_is_folded(tmp_path: Path) -> None:
     direction = rng.standard_normal((4, 3, 5)).astype(np.float32)
     qwen3.write_safetensors(tmp_path / "x.safetensors", {"g": gain, "v": direction})
     planned = weight_normed("w", Source("g", (4, 1, 1)), Source("v", (4, 3, 5)), Storage.CODEC)
-    got = planned.read(Safetensors(tmp_path / "x.safetensors"))
+    got = np.concatenate(list(planned.pieces(Safetensors(tmp_path / "x.safetensors"), values=20)))
     for channel in range(4):
         assert np.linalg.norm(got[channel]) == pytest.approx(abs(gain[channel, 0, 0]), rel=1e-6)
         cosine = (got[channel] * direction[channel]).sum() / np.linalg.norm(direction[channel])
@@ -170,7 +170,7 @@ def test_metadata_types(tmp_path: Path) -> None:
         "g": [0.5],
     }
     data = np.arange(12, dtype=np.uint8)
-    write_gguf(tmp_path / "x.gguf", metadata, [Tensor("t", (1, 3), "f32", lambda: data)])
+    write_gguf(tmp_path / "x.gguf", metadata, [Tensor("t", (1, 3), "f32", lambda: [data])])
     file = dualar._core.ModelFile(str(tmp_path / "x.gguf"))
     assert file.metadata == metadata
     assert file.tensors() == [("t", "f32", (1, 3))]
@@ -317,7 +317,7 @@ def test_integers_where_floats_belong(folder: Path) -> None:
     data = (folder / "model.safetensors").read_bytes()
     assert data.count(b'"F32"') > 1
     (folder / "model.safetensors").write_bytes(data.replace(b'"F32"', b'"I32"'))
-    refused(folder, "expected floats in", "I32")
+    refused(folder, "expected floats, got I32")
 
 
 def test_require_lists_every_part(tmp_path: Path) -> None:

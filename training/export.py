@@ -97,7 +97,7 @@ def main() -> None:
     write_checkpoint(options.checkpoint, language=language, model=model, codec=codec, tokenizer_json=tokenizer_json)
     done = convert(options.checkpoint, options.output, weight_type=options.type)
     options.output.with_suffix(".words").write_text("\n".join(words()) + "\n")
-    print(f"{options.output}: {done.tensors} tensors, {done.nbytes} bytes")
+    print(f"{options.output}: {len(done.tensors)} tensors, {done.nbytes} bytes")
 
 
 if __name__ == "__main__":

@@ -42,11 +42,11 @@ def convert(
 
         check_type(weight_type)
         common.check_output(output, force=force)
-        with _progress(shown=not quiet) as on_tensor:
-            done = convert_checkpoint(checkpoint, output, weight_type=weight_type, on_tensor=on_tensor)
+        with _progress(shown=not quiet) as on_progress:
+            done = convert_checkpoint(checkpoint, output, weight_type=weight_type, on_progress=on_progress)
         if quiet:
             return
-        common.note(f"{output}: {done.architecture}, {done.tensors} tensors, {common.amount(done.nbytes)}")
+        common.note(f"{output}: {done.architecture}, {len(done.tensors)} tensors, {common.amount(done.nbytes)}")
         if done.finer:
             names = ", ".join(done.finer[:3]) + (" ..." if len(done.finer) > 3 else "")
             common.note(

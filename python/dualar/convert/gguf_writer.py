@@ -1,4 +1,4 @@
-"""A GGUF file (version 3), written front to back with one tensor in memory at a time.
+"""A GGUF file (version 3), written front to back with a piece of a tensor in memory at a time.
 
 Owns the byte format and that the file appears whole or not at all. Leaves types and values to the caller.
 """
@@ -6,7 +6,7 @@ Owns the byte format and that the file appears whole or not at all. Leaves types
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +24,18 @@ _UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of the file: its name, numpy shape, type (as `quantize` names it) and where its bytes come from."""
+    """One tensor of the file: its name, numpy shape, type (as `quantize` names it) and where its bytes come from, some
+    rows after the other."""
 
     name: str
     shape: tuple[int, ...]
     kind: str
-    data: Callable[[], npt.NDArray[np.uint8]]
+    pieces: Callable[[], Iterable[npt.NDArray[np.uint8]]]
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes in the file."""
+        return nbytes(self.shape, self.kind)
 
 
 def write_gguf(
@@ -37,34 +43,44 @@ def write_gguf(
     metadata: Mapping[str, Value],
     tensors: Sequence[Tensor],
     *,
-    on_tensor: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> None:
     """Write the file; an existing one is replaced once the new one is whole. OSError where that fails.
 
     metadata: int becomes UINT32 (INT32 where negative or in arrays), float FLOAT32, and bool, str and their sequences
-    what they are. on_tensor is called with (bytes of tensors written, of all).
+    what they are. on_progress is called with (bytes of tensors written, of all) after each piece.
     """
-    sizes = [nbytes(tensor.shape, tensor.kind) for tensor in tensors]
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
-    for key, value in metadata.items():
-        head += _string(key) + _value(key, value)
-    offset = 0
-    for tensor, size in zip(tensors, sizes, strict=True):
-        dimensions = tensor.shape[::-1]  # the fastest first
-        head += _string(tensor.name) + struct.pack(f"<I{len(dimensions)}Q", len(dimensions), *dimensions)
-        head += struct.pack("<IQ", GGML_TYPES[tensor.kind], offset)
-        offset += _padded(size)
-    done, total = 0, sum(sizes)
+    done, total = 0, sum(tensor.nbytes for tensor in tensors)
     with replacing(path) as file:
-        file.write(head.ljust(_padded(len(head)), b"\0"))
-        for tensor, size in zip(tensors, sizes, strict=True):
-            data = tensor.data()
-            assert data.nbytes == size, f"{tensor.name}: {data.nbytes} bytes, not {size}"
-            file.write(data.data)
-            file.write(b"\0" * (_padded(size) - size))
-            done += size
-            if on_tensor is not None:
-                on_tensor(done, total)
+        file.write(_head(metadata, tensors))
+        for tensor in tensors:
+            begun = done
+            for piece in tensor.pieces():
+                file.write(piece.data)
+                done += piece.nbytes
+                if on_progress is not None:
+                    on_progress(done, total)
+            assert done - begun == tensor.nbytes, f"{tensor.name}: {done - begun} bytes, not {tensor.nbytes}"
+            file.write(b"\0" * (_padded(tensor.nbytes) - tensor.nbytes))
+
+
+def file_size(metadata: Mapping[str, Value], tensors: Sequence[Tensor]) -> int:
+    """The bytes of the file that `write_gguf` would write."""
+    return len(_head(metadata, tensors)) + sum(_padded(tensor.nbytes) for tensor in tensors)
+
+
+def _head(metadata: Mapping[str, Value], tensors: Sequence[Tensor]) -> bytes:
+    """All that stands before the tensors' bytes."""
+    parts = [b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))]
+    parts += [_string(key) + _value(key, value) for key, value in metadata.items()]
+    offset = 0
+    for tensor in tensors:
+        dimensions = tensor.shape[::-1]  # the fastest first
+        parts.append(_string(tensor.name) + struct.pack(f"<I{len(dimensions)}Q", len(dimensions), *dimensions))
+        parts.append(struct.pack("<IQ", GGML_TYPES[tensor.kind], offset))
+        offset += _padded(tensor.nbytes)
+    head = b"".join(parts)
+    return head.ljust(_padded(len(head)), b"\0")
 
 
 def _padded(size: int) -> int:

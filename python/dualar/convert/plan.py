@@ -1,21 +1,30 @@
 """What a model file holds, tensor by tensor, and which of a checkpoint's tensors each is made of.
 
 Owns the comparison of a plan with a checkpoint, which lists all that is wrong at once, and the ways of combining
-tensors. Leaves types to `quantize.py`, bytes to `gguf_writer.py`, each family's plan to its own module.
+tensors. Values are read, combined and written some rows at a time: the memory for it is that of a piece, whatever the
+tensor's size. Leaves types to `quantize.py`, bytes to `gguf_writer.py`, each family's plan to its own module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 
 import numpy as np
 
 from dualar._native import _core
-from dualar.convert.checkpoint import Checkpoint, Float32
+from dualar.convert.checkpoint import Checkpoint, Float32, not_floats
+from dualar.convert.published import shown
 
 Combine = Callable[[list[Float32]], Float32]
+"""Some rows of each source -> the same rows of the tensor."""
+
+PIECE = 1 << 20
+"""Values that are in memory at a time, where a row is no longer than that."""
+
+_UNEXPECTED = 100  # tensors that one error lists
 
 
 class Storage(Enum):
@@ -34,38 +43,57 @@ class Source:
     name: str
     shape: tuple[int, ...]
 
+    @property
+    def row(self) -> int:
+        """Values of a row of the first axis."""
+        return prod(self.shape[1:])
+
 
 @dataclass(frozen=True)
 class Planned:
-    """A tensor of the model file. shape is what `combine` makes of the sources' values."""
+    """A tensor of the model file. Its rows are made by `combine` of those of the sources, or, where it is `stacked`,
+    are the rows of one source after the other."""
 
     target: str
     sources: tuple[Source, ...]
     shape: tuple[int, ...]
     storage: Storage
     combine: Combine = lambda values: values[0]
+    stacked: bool = False
 
-    def read(self, checkpoint: Checkpoint) -> Float32:
-        """The tensor's values; ModelError where one is NaN or infinite."""
-        values = np.ascontiguousarray(self.combine([checkpoint.read(source.name) for source in self.sources]))
-        if values.shape != self.shape:  # a fault of the plan
-            raise AssertionError(f"{self.target}: planned {self.shape}, made {values.shape}")
-        if not np.isfinite(values).all():
-            bad = int(values.size - np.count_nonzero(np.isfinite(values)))
+    def pieces(self, checkpoint: Checkpoint, *, values: int = PIECE) -> Iterator[Float32]:
+        """The tensor's values, rows after rows, at most so many values of a source at a time; ModelError where one is
+        NaN or infinite."""
+        groups = [(source,) for source in self.sources] if self.stacked else [self.sources]
+        for group in groups:
+            rows = group[0].shape[0]
+            step = max(1, values // max(1, *(source.row for source in group)))
+            for first in range(0, rows, step):
+                last = min(first + step, rows)
+                made = self.combine([checkpoint.tensors[source.name].rows(first, last) for source in group])
+                self._check(made, first, last, group, checkpoint.source)
+                yield np.ascontiguousarray(made)
+
+    def _check(self, made: Float32, first: int, last: int, group: tuple[Source, ...], source: str) -> None:
+        if made.shape != (last - first, *self.shape[1:]):  # a fault of the plan
+            raise AssertionError(f"{self.target}: planned rows of {self.shape}, made {made.shape}")
+        bad = made.size - int(np.count_nonzero(np.isfinite(made)))
+        if bad:
             raise _core.ModelError(
-                f"[checkpoint] {checkpoint.source}: expected finite values, got {bad} of {values.size} that are NaN or "
-                f"infinite in {', '.join(source.name for source in self.sources)}"
+                f"[checkpoint] {source}: expected finite values, got {bad} of {made.size} that are NaN or infinite in "
+                f"rows {first} to {last - 1} of {', '.join(part.name for part in group)}"
             )
-        return values
 
 
 @dataclass(frozen=True)
 class Part:
-    """A checkpoint and what is taken from it. ignored: says of a name that it may be there and is not needed."""
+    """A checkpoint and what is taken from it. ignored: says of a name that it may be there and is not needed. left_out:
+    names of its file that were not needed before, as the checkpoint no longer has them."""
 
     checkpoint: Checkpoint
     plan: Sequence[Planned]
     ignored: Callable[[str], bool] = lambda name: False
+    left_out: Sequence[str] = ()
 
 
 def same(target: str, source: str, shape: Sequence[int], storage: Storage) -> Planned:
@@ -82,7 +110,7 @@ def stacked(target: str, sources: Iterable[tuple[str, int]], columns: int, stora
     """Matrices [rows_i, columns], given with their rows, under one another."""
     found = tuple(Source(name, (rows, columns)) for name, rows in sources)
     rows = sum(source.shape[0] for source in found)
-    return Planned(target, found, (rows, columns), storage, lambda values: np.concatenate(values, axis=0))
+    return Planned(target, found, (rows, columns), storage, stacked=True)
 
 
 def weight_normed(target: str, gain: Source, direction: Source, storage: Storage) -> Planned:
@@ -99,7 +127,7 @@ def _fold_weight_norm(values: list[Float32]) -> Float32:
 
 
 def require(parts: Sequence[Part]) -> None:
-    """One ModelError for every tensor that is missing, misshapen or not expected."""
+    """One ModelError for every tensor that is missing, misshapen, no floats or not expected."""
     problems: list[str] = []
     for part in parts:
         problems += _compare(part)
@@ -107,16 +135,26 @@ def require(parts: Sequence[Part]) -> None:
         raise _core.ModelError(f"[checkpoint] {len(problems)} tensors are not as expected:\n" + "\n".join(problems))
 
 
+def left_out(part: Part) -> list[str]:
+    """The tensors of a checkpoint that go into no tensor of the model file."""
+    wanted = {source.name for planned in part.plan for source in planned.sources}
+    return [*part.left_out, *(name for name in part.checkpoint.tensors if name not in wanted)]
+
+
 def _compare(part: Part) -> list[str]:
-    shapes, source = part.checkpoint.shapes, part.checkpoint.source
+    tensors, source = part.checkpoint.tensors, part.checkpoint.source
     wanted = {s.name: s.shape for planned in part.plan for s in planned.sources}
     problems = []
     for name, shape in wanted.items():
-        if name not in shapes:
+        if name not in tensors:
             problems.append(f"[{name}] expected shape {list(shape)}, found no such tensor in {source}")
-        elif shapes[name] != shape:
-            problems.append(f"[{name}] expected shape {list(shape)}, got {list(shapes[name])} in {source}")
-    for name in sorted(set(shapes) - set(wanted)):
-        if not part.ignored(name):
-            problems.append(f"[{name}] expected no such tensor, got shape {list(shapes[name])} in {source}")
+        elif tensors[name].shape != shape:
+            problems.append(f"[{name}] expected shape {list(shape)}, got {list(tensors[name].shape)} in {source}")
+        elif problem := not_floats(name, tensors[name].dtype, source):
+            problems.append(problem)
+    unexpected = sorted(name for name in tensors if name not in wanted and not part.ignored(name))
+    for name in unexpected[:_UNEXPECTED]:
+        problems.append(f"[{shown(name)}] expected no such tensor, got shape {list(tensors[name].shape)} in {source}")
+    if len(unexpected) > _UNEXPECTED:
+        problems.append(f"and {len(unexpected) - _UNEXPECTED} more that are not expected in {source}")
     return problems

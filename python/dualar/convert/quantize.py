@@ -61,7 +61,7 @@ def nbytes(shape: tuple[int, ...], kind: str) -> int:
 
 
 def to_bytes(values: Float32, kind: str, *, name: str) -> npt.NDArray[np.uint8]:
-    """A tensor's bytes, little-endian. ModelError where F16, or a scale in it, cannot hold a value."""
+    """The bytes of some of a tensor's rows, little-endian. ModelError where F16, or a scale in it, is too small."""
     if kind == "f32":
         return np.frombuffer(values.astype("<f4").tobytes(), np.uint8)
     largest = float(np.abs(values).max()) if values.size else 0.0

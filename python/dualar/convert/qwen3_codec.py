@@ -17,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dualar.convert.checkpoint import Float32, open_checkpoint, read_json
+from dualar.convert.checkpoint import Float32, open_checkpoint
 from dualar.convert.gguf_writer import Value
 from dualar.convert.plan import Part, Planned, Source, Storage, same, stacked, vector
+from dualar.convert.published import read_json
 from dualar.convert.settings import Settings
 from dualar.gguf import names
 from dualar.gguf import qwen3_codec_names as keys
@@ -372,7 +373,7 @@ def _conv(target: str, source: str, shape: Sequence[int], out: int) -> list[Plan
 def _squeezed(target: str, source: str, rows: int, columns: int) -> Planned:
     """A 1x1 convolution as a matrix."""
     shape = (rows, columns)
-    return Planned(target, (Source(source, (*shape, 1)),), shape, Storage.CODEC, lambda v: v[0].reshape(shape))
+    return Planned(target, (Source(source, (*shape, 1)),), shape, Storage.CODEC, lambda v: v[0][..., 0])
 
 
 def _snake(target: str, source: str, channels: int) -> list[Planned]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualar.convert.checkpoint import open_checkpoint, read_json
+from dualar.convert.checkpoint import open_checkpoint
 from dualar.convert.gguf_writer import Value
 from dualar.convert.model_file import ModelFile
 from dualar.convert.plan import Part, Planned, Storage, same, stacked, vector
+from dualar.convert.published import listed, read_json
 from dualar.convert.qwen3_codec import codec_part, speaker_part
 from dualar.convert.settings import Settings
 from dualar.convert.tokenizer_files import qwen_tokenizer_json
@@ -175,7 +176,7 @@ def _languages_and_speakers(talker: Settings, vocab: int) -> dict[str, Value]:
         # Where a speaker has no dialect there is a false, or nothing.
         found = "" if dialects is None or name not in dialects else dialects.text_or_false(name)
         if dialects is not None and found and found not in languages:
-            dialects.note(name, f"a language among {', '.join(languages.names())}", repr(found))
+            dialects.note(name, f"a language among {listed(languages.names())}", repr(found))
         of_speakers.append(found)
     return {
         keys.LANGUAGE_NAMES: languages.names(),

@@ -98,8 +98,8 @@ def codec_plan(checkpoint: Checkpoint, settings: CodecSettings) -> list[Planned]
 def _direction(checkpoint: Checkpoint, name: str) -> tuple[int, ...] | None:
     """The shape of a weight, whether it is weight-normed or not; None where there is none."""
     for part in ("weight", *(direction for _, direction in _WEIGHT_NORMS)):
-        if f"{name}.{part}" in checkpoint.shapes:
-            return checkpoint.shapes[f"{name}.{part}"]
+        if f"{name}.{part}" in checkpoint.tensors:
+            return checkpoint.tensors[f"{name}.{part}"].shape
     return None
 
 
@@ -126,7 +126,7 @@ def _geometry(checkpoint: Checkpoint) -> _Geometry:
 
     def layers(prefix: str) -> int:
         return next(
-            i for i in itertools.count() if f"{prefix}{names.LAYER}{i}.{names.ATTENTION_NORM}" not in checkpoint.shapes
+            i for i in itertools.count() if f"{prefix}{names.LAYER}{i}.{names.ATTENTION_NORM}" not in checkpoint.tensors
         )
 
     encoder_rates = rates("encoder.block.{}.block.4.conv", 1, 2)
@@ -153,7 +153,7 @@ def _geometry(checkpoint: Checkpoint) -> _Geometry:
 # ------------------------------------------------------------------ the plan
 class _Planner:
     def __init__(self, checkpoint: Checkpoint, settings: CodecSettings, geometry: _Geometry) -> None:
-        self._shapes = checkpoint.shapes
+        self._tensors = checkpoint.tensors
         self._settings = settings
         self._g = geometry
 
@@ -162,7 +162,7 @@ class _Planner:
 
     def _weight(self, name: str, shape: tuple[int, ...]) -> Planned:
         for gain, direction in _WEIGHT_NORMS:
-            if f"{name}.{direction}" in self._shapes:
+            if f"{name}.{direction}" in self._tensors:
                 return weight_normed(
                     f"{_OF_FILE}{name}.weight",
                     Source(f"{name}.{gain}", (shape[0], 1, 1)),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dualar._native import _core
+from dualar.convert.published import shown
 
 _MAX_SIZE = 2**31 - 1
 
@@ -34,24 +35,30 @@ class Settings:
         """The names that are there, as the file has them."""
         return list(self._values)
 
-    def integer(self, key: str, low: int = 1, high: int = _MAX_SIZE) -> int:
-        """A whole number from low to high, both included."""
+    def integer(self, key: str, low: int = 1, high: int = _MAX_SIZE, *, default: int | None = None) -> int:
+        """A whole number from low to high, both included; the default where the key is absent or null."""
+        if default is not None and self.is_null(key):
+            return default
         value = self._values.get(key)
         if type(value) is not int or not low <= value <= high:
             self.note(key, f"a whole number from {low} to {high}", self._got(key))
             return low
         return value
 
-    def real(self, key: str, low: float, high: float) -> float:
-        """A number from low to high, both included."""
+    def real(self, key: str, low: float, high: float, *, default: float | None = None) -> float:
+        """A number from low to high, both included; the default where the key is absent or null."""
+        if default is not None and self.is_null(key):
+            return default
         value = self._values.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             self.note(key, f"a number from {low:g} to {high:g}", self._got(key))
             return low
         return float(value) if math.isfinite(value) else low
 
-    def boolean(self, key: str) -> bool:
-        """true or false."""
+    def boolean(self, key: str, *, default: bool | None = None) -> bool:
+        """true or false; the default where the key is absent or null."""
+        if default is not None and self.is_null(key):
+            return default
         value = self._values.get(key)
         if not isinstance(value, bool):
             self.note(key, "true or false", self._got(key))
@@ -94,7 +101,7 @@ class Settings:
 
     def note(self, key: str, expected: str, got: str) -> None:
         """One more problem."""
-        problem = f"[{self._path}{key}] expected {expected}, got {got}"
+        problem = f"[{self._path}{shown(key)}] expected {expected}, got {got}"
         if problem not in self._problems:  # a value may be read more than once
             self._problems.append(problem)
 

@@ -1,7 +1,8 @@
 """A tokenizer as vocab.json, merges.txt and tokenizer_config.json, to the one JSON text that a model file holds.
 
 Owns that translation for Qwen's byte-level BPE: NFC, Qwen2's splitting pattern, control tokens at the ids that the
-config gives them. Leaves using it to `dualar.tokenizer`.
+config gives them; and the form of that JSON for any byte-level BPE. Leaves S1-mini's files to `tiktoken_files.py`,
+using the result to `dualar.tokenizer`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dualar._native import _core
-from dualar.convert.checkpoint import read_json
+from dualar.convert.published import read_json, read_text, shown
 
 PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -38,18 +39,34 @@ def qwen_tokenizer_json(folder: Path, *, vocab_size: int) -> str:
     if beyond:
         raise _core.ModelError(
             f"[tokenizer] {where}: expected ids from 0 to {vocab_size - 1}, the model's text vocabulary, got "
-            f"{len(beyond)} others: {', '.join(f'{i} ({token})' for i, token in beyond[:4])}"
+            f"{len(beyond)} others: {', '.join(f'{i} ({shown(token)})' for i, token in beyond[:4])}"
         )
+    text = byte_level_bpe(vocab, merges, added, pattern=PATTERN, normalizer={"type": "NFC"}, ignore_merges=False)
+    check_tokenizer(text, added, source=str(folder))
+    return text
+
+
+def byte_level_bpe(
+    vocab: dict[str, int],
+    merges: list[list[str]],
+    added: list[dict[str, Any]],
+    *,
+    pattern: str,
+    normalizer: dict[str, str] | None,
+    ignore_merges: bool,
+) -> str:
+    """The content of a tokenizer.json. pattern: cuts a text into the pieces that tokens never reach across.
+    ignore_merges: a piece that is a token is that token, whatever the merges make of it."""
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added,
-        "normalizer": {"type": "NFC"},
+        "normalizer": normalizer,
         "pre_tokenizer": {
             "type": "Sequence",
             "pretokenizers": [
-                {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False},
+                {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
                 {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
             ],
         },
@@ -63,23 +80,17 @@ def qwen_tokenizer_json(folder: Path, *, vocab_size: int) -> str:
             "end_of_word_suffix": "",
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": False,
+            "ignore_merges": ignore_merges,
             "vocab": vocab,
             "merges": merges,
         },
     }
-    text = json.dumps(content, ensure_ascii=False)
-    _check(text, added, source=str(folder))
-    return text
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _read_merges(path: Path) -> list[list[str]]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _core.ModelError(f"[tokenizer] cannot read {path}: {error}") from error
     merges = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line or (number == 1 and line.startswith("#version")):
             continue
         parts = line.split(" ")
@@ -102,7 +113,7 @@ def _added_tokens(path: Path) -> list[dict[str, Any]]:
     return sorted(added, key=lambda token: token["id"])
 
 
-def _check(text: str, added: list[dict[str, Any]], *, source: str) -> None:
+def check_tokenizer(text: str, added: list[dict[str, Any]], *, source: str) -> None:
     """That the library reads it, and gives every control token the id it should have."""
     import tokenizers
 
@@ -116,6 +127,6 @@ def _check(text: str, added: list[dict[str, Any]], *, source: str) -> None:
         found = loaded.token_to_id(token["content"])
         if found != token["id"]:
             raise _core.ModelError(
-                f"[tokenizer] {source}: expected id {found} for {token['content']!r}, the next after the vocabulary's, "
-                f"got {token['id']}"
+                f"[tokenizer] {source}: expected id {found} for {shown(token['content'])!r}, the next after the "
+                f"vocabulary's, got {token['id']}"
             )

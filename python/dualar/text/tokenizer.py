@@ -261,7 +261,7 @@ class Tokenizer:
     def _require_byte_level(self, vocabulary: dict[str, int]) -> None:
         # The bytes that UTF-8 uses: with their symbols in the vocabulary no text is unknown to a byte-level BPE.
         used = [*range(0xC0), *range(0xC2, 0xF5)]
-        symbols = _byte_symbols()
+        symbols = byte_symbols()
         missing = [f"{byte:02X}" for byte in used if symbols[byte] not in vocabulary or symbols[byte] in self._control]
         if missing:
             some = " ".join(missing[:8]) + (" ..." if len(missing) > 8 else "")
@@ -314,7 +314,7 @@ def _parts(merge: str | Sequence[str]) -> tuple[str, str]:
     return left, right
 
 
-def _byte_symbols() -> list[str]:
+def byte_symbols() -> list[str]:
     """The character that stands for each byte in a byte-level vocabulary (GPT-2's table).
 
     Printable Latin-1 bytes stand for themselves; the others, in order, for the characters from U+0100 on.

@@ -1,0 +1,70 @@
+"""The small files of a published folder, and the faults that any file of it may have.
+
+Owns reading text and JSON, the word for a Git LFS pointer that lies where a file should be, and how much of a name that
+a file brings goes into a message. Leaves tensors to `checkpoint.py` and `torch_file.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from dualar._native import _core
+
+_POINTER = b"version https://git-lfs.github.com/spec/v1"
+_LONGEST_POINTER = 1024  # what Git LFS allows
+_LONGEST_NAME = 120
+_LISTED = 8
+
+
+def shown(name: object) -> str:
+    """A name out of a file as a message may print it: at most some 120 characters, nothing unprintable."""
+    text = str(name)
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= _LONGEST_NAME else f"{text[:80]}...{text[-20:]} ({len(text)} characters)"
+
+
+def listed(names: list[str]) -> str:
+    """The first of some names for a message, and how many more there are."""
+    rest = len(names) - _LISTED
+    return ", ".join(map(shown, names[:_LISTED])) + (f" and {rest} more" if rest > 0 else "")
+
+
+def refuse_pointer(path: Path, beginning: bytes) -> None:
+    """ModelError where a file that begins like this is a Git LFS pointer: a note of what should lie in its place."""
+    if not beginning.startswith(_POINTER):
+        return
+    size = re.search(rb"\nsize ([0-9]{1,18})\n?", beginning[:_LONGEST_POINTER])
+    of = f" of {int(size.group(1))} bytes" if size else ""
+    raise _core.ModelError(
+        f"[checkpoint] {path}: expected the file itself{of}, got a Git LFS pointer to it: fetch it with `git lfs pull`"
+    )
+
+
+def read_text(path: Path) -> str:
+    """A file's text, without the byte-order mark that it may begin with. ModelError where it is no UTF-8."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _core.ModelError(f"[checkpoint] cannot read {path}: {error.strerror or error}") from error
+    refuse_pointer(path, data)
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise _core.ModelError(f"[checkpoint] {path}: expected UTF-8, got UTF-16 (by its byte-order mark)")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _core.ModelError(f"[checkpoint] {path}: expected UTF-8, got {error.reason} at {error.start}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; ModelError where there is none."""
+    text = read_text(path)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _core.ModelError(f"[checkpoint] expected JSON in {path}, got {error or type(error).__name__}") from error
+    if not isinstance(found, dict):
+        raise _core.ModelError(f"[checkpoint] expected a JSON object in {path}, got {type(found).__name__}")
+    return found
