@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import report
 from dualar import SamplingConfig, _core
 from dualar.config import GenerationConfig
 from dualar.generation.generate import FrameLoop
-from dualar.sampling.chains import sample
+from dualar.generation.steps import Draw, Frames, Steps, core_sampler
 from report import number
 
 Int32 = npt.NDArray[np.int32]
@@ -45,10 +45,10 @@ class FrameParts:
         rng = np.random.default_rng(0)
         self._model = model
         self._context = context
-        self._config = SamplingConfig.fish()
+        self._samplers = [core_sampler(SamplingConfig.fish(), residual=residual) for residual in (False, True)]
         self._codes = rng.integers(model.codebook_size, size=model.num_codebooks).astype(np.int32)
         self._column = np.concatenate([[model.semantic_begin_id + self._codes[0]], self._codes]).astype(np.int32)
-        self._history = rng.integers(model.codebook_size, size=(1, context)).astype(np.int32)
+        self._history = rng.integers(model.codebook_size, size=context).astype(np.int32)
         self._session = model.session(max_positions=context + 1, kv_type=kv_type)
         out = self._session.prefill(text_prompt(model, context))
         self._hidden, self._main_logits = out.hidden, out.logits
@@ -79,10 +79,10 @@ class FrameParts:
         if not self._fast_logits:
             self.fast_cached()
         self._draws += 1
-        draw: dict[str, Any] = {"config": self._config, "seed": 1, "step": self._draws}
-        sample(self._main_logits[None], stream=0, history=self._history, **draw)
+        key = {"seed": 1, "step": self._draws}
+        self._samplers[0].draw(self._main_logits, stream=0, history=self._history, **key)
         for book, logits in enumerate(self._fast_logits, 1):
-            sample(logits[None], stream=book, history=self._codes[None, 1:book], **draw)
+            self._samplers[1].draw(logits, stream=book, history=self._codes[1:book], **key)
 
 
 def text_prompt(model: _core.DualAR, length: int) -> Int32:
@@ -104,46 +104,23 @@ def prefill_run(model: _core.DualAR, length: int, kv_type: str) -> Callable[[], 
     return run
 
 
-class TimedSession:
-    """A session that adds up the seconds spent in its Slow-AR and its Fast-AR."""
+class TimedSteps:
+    """The computations of a loop, adding up the seconds spent in its Slow-AR and its Fast-AR."""
 
-    def __init__(self, session: _core.Session) -> None:
-        self._session = session
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
         self.slow = self.fast = 0.0
 
-    @property
-    def position(self) -> int:
-        return self._session.position
-
-    @property
-    def max_positions(self) -> int:
-        return self._session.max_positions
-
-    def prefill(self, prompt: Int32) -> _core.StepOutput:
-        return self._session.prefill(prompt)
-
-    def step(self, column: Int32) -> _core.StepOutput:
+    def step(self, sessions: Sequence[Any], columns: Int32, /) -> tuple[Float32, Float32]:
         began = time.perf_counter()
-        out = self._session.step(column)
+        out = self._steps.step(sessions, columns)
         self.slow += time.perf_counter() - began
         return out
 
-    def fast_begin(self, hidden: Float32, code: int) -> Float32:
-        return self._timed_fast(self._session.fast_begin, hidden, code)
-
-    def fast_step(self, code: int) -> Float32:
-        return self._timed_fast(self._session.fast_step, code)
-
-    def fast_frame(self, hidden: Float32, code: int, **options: Any) -> Any:
+    def fast_frames(self, sessions: Sequence[Any], hidden: Float32, codes: Int32, draws: Sequence[Draw], /) -> Frames:
         """The draws of the residual codes are inside, so they count as the Fast-AR's."""
-        return self._timed_fast(lambda: self._session.fast_frame(hidden, code, **options))
-
-    def fast_decode(self, hidden: Float32, prefix: Int32) -> Float32:
-        return self._timed_fast(self._session.fast_decode, hidden, prefix)
-
-    def _timed_fast(self, run: Callable[..., Float32], *arguments: Any) -> Float32:
         began = time.perf_counter()
-        out = run(*arguments)
+        out = self._steps.fast_frames(sessions, hidden, codes, draws)
         self.fast += time.perf_counter() - began
         return out
 
@@ -153,18 +130,16 @@ class WholeFrames:
 
     def __init__(self, model: _core.DualAR, *, context: int, frames: int, fast_ar: str, kv_type: str) -> None:
         config = GenerationConfig(max_new_tokens=frames, min_tokens_before_end=frames, stall_guard=None)
-        self._session = TimedSession(model.session(max_positions=context + frames, kv_type=kv_type))
-        self._loop = FrameLoop(
-            model, text_prompt(model, context), config, seed=1, fast_ar=fast_ar, session=self._session
-        )
+        self._loop = FrameLoop(model, text_prompt(model, context), config, seed=1, fast_ar=fast_ar, kv_type=kv_type)
+        self._steps = self._loop._steps = TimedSteps(self._loop._steps)
         self._parts: list[tuple[float, float, float]] = []
 
     def __call__(self) -> None:
-        self._session.slow = self._session.fast = 0.0
+        self._steps.slow = self._steps.fast = 0.0
         began = time.perf_counter()
         next(self._loop)
-        rest = time.perf_counter() - began - self._session.slow - self._session.fast
-        self._parts.append((self._session.slow, self._session.fast, rest))
+        rest = time.perf_counter() - began - self._steps.slow - self._steps.fast
+        self._parts.append((self._steps.slow, self._steps.fast, rest))
 
     def parts(self, rounds: int) -> dict[str, list[float]]:
         """Seconds a frame of Slow-AR, Fast-AR and the rest, one number for each of the last so many turns."""

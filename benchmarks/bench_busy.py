@@ -47,20 +47,21 @@ class Frames:
     def __init__(self, model: _core.DualAR) -> None:
         self._model = model
         self._session = model.session(max_positions=2048)
+        self._batch = _core.Batch(model)
+        self._sampler = _core.Sampler("fish", temperature=0.8, top_p=0.8, top_k=30)
         prompt = np.zeros((1 + model.num_codebooks, 60), np.int32)
         prompt[0] = np.arange(60) + 100
-        self._hidden = self._session.prefill(prompt).hidden
+        self._hidden = self._session.prefill(prompt).hidden[None]
 
     def seconds(self, count: int) -> list[float]:
         """Seconds of each of `count` frames."""
         taken = []
         for step in range(count):
             began = time.perf_counter()
-            codes, _ = self._session.fast_frame(
-                self._hidden, 5, temperature=0.8, top_p=0.8, top_k=30, seed=1, step=step
-            )
-            column = np.concatenate([[self._model.semantic_begin_id + 5], codes])
-            self._hidden = self._session.step(column).hidden
+            first, draws = np.array([5], np.int32), [(self._sampler, 1, step)]
+            codes, _, _ = self._batch.fast_frames([self._session], self._hidden, first, draws)
+            columns = np.concatenate([[[self._model.semantic_begin_id + 5]], codes], axis=1)
+            _, self._hidden = self._batch.step([self._session], columns)
             taken.append(time.perf_counter() - began)
         return taken
 

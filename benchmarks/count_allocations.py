@@ -74,14 +74,16 @@ def main() -> None:
         prompt = np.zeros((1 + model.num_codebooks, 4), np.int32)
         out = session.prefill(prompt)
         column = np.concatenate([[model.semantic_begin_id], np.zeros(model.num_codebooks)]).astype(np.int32)
-        draw = {"temperature": 0.7, "top_p": 0.8, "top_k": 30, "seed": 1}
+        batch, row = _core.Batch(model), [session]
+        draws = [(_core.Sampler("fish", temperature=0.7, top_p=0.8, top_k=30), 1, 0)]
+        hidden, codes, columns = out.hidden[None], np.zeros(1, np.int32), column[None]
 
         def step() -> None:
-            session.step(column)
+            batch.step(row, columns)
             session.truncate(4)
 
         def frame() -> None:
-            session.fast_frame(out.hidden, 0, step=1, **draw)
+            batch.fast_frames(row, hidden, codes, draws)
 
         parts: dict[str, Callable[[], None]] = {"Slow-AR step": step, "Fast-AR frame, draws included": frame}
         for name, run in parts.items():

@@ -150,12 +150,6 @@ def test_numbers_of_a_session(engine: Engine, prompt: Any) -> None:
             session.fast_begin(hidden, code)
     with pytest.raises(ValueError, match=r"\[code\]"):
         session.fast_step(HUGE)
-    draw = {"temperature": 0.7, "top_p": 0.8, "top_k": 30, "seed": 1, "step": 0}
-    for name, value in (("temperature", -1), ("temperature", NAN), ("top_p", 1.1), ("top_p", NAN)):
-        with pytest.raises(ValueError, match=rf"\[{name}\]"):
-            session.fast_frame(hidden, 0, **(draw | {name: value}))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"\[code\]"):
-        session.fast_frame(hidden, HUGE, **draw)  # type: ignore[arg-type]
     for positions in (-1, 65, HUGE):
         with pytest.raises(ValueError, match=r"\[truncate\]"):
             session.truncate(positions)

@@ -12,13 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 from dualar import _core
+from dualar.config import SamplingConfig
 from dualar.families.qwen3_prompt import TalkerPrompt
+from dualar.generation.steps import InTurn, core_sampler
 from fixtures.make_toy_model import write_toy_model
 from fixtures.s2_layout import MINI, WIDE
 
 EXACT = ["F32", "F16", "Q8_0", "Q4_0", "Q4_K"]
 CLOSE = ["BF16", "Q5_K", "Q6_K"]
-SAMPLERS = [(0.8, 0.8, 30), (0.0, 1.0, 0), (1.5, 1.0, 0), (1.0, 0.9, 5)]  # temperature, top_p, top_k
+CONFIGS = [
+    SamplingConfig.fish(),
+    SamplingConfig.fish(temperature=0.0, top_p=1.0, top_k=0),
+    SamplingConfig.fish(temperature=1.5, top_p=1.0, top_k=0),
+    SamplingConfig.hf(residual_history_window=-1, repetition_penalty=2.0),
+    SamplingConfig.hf(residual_temperature=1.5, residual_top_p=0.8, residual_top_k=0),
+    SamplingConfig.cosyvoice(top_k=5),
+]
+DRAW = (core_sampler(SamplingConfig.fish(), residual=True), 5, 2)
 
 
 def column(model: _core.DualAR, rng: np.random.Generator) -> np.ndarray:
@@ -70,15 +80,14 @@ def step_some(pairs: Pairs, batch: _core.Batch, check: Any, rounds: int = 12) ->
             alone = [pairs.alone[r].fast_begin(hidden[i], int(codes[0][i]))]
             alone += [pairs.alone[r].fast_step(int(c[i])) for c in codes[1:]]
             check(np.array(together)[:, i], np.array(alone))
-        draws = [(*SAMPLERS[r % len(SAMPLERS)], int(7 + r), turn) for r in rows]
+        keys = [(CONFIGS[r % len(CONFIGS)], int(7 + r), turn) for r in rows]
+        draws = [(core_sampler(config, residual=True), seed, step) for config, seed, step in keys]
         frames, broken, failure = batch.fast_frames([pairs.together[r] for r in rows], hidden, codes[0], draws)
         assert failure is None and broken == [None] * len(rows)
-        if check is np.testing.assert_array_equal and hasattr(pairs.alone[0], "fast_frame"):
-            for i, r in enumerate(rows):
-                options = dict(zip(("temperature", "top_p", "top_k", "seed", "step"), draws[i], strict=True))
-                one, failure = pairs.alone[r].fast_frame(hidden[i], int(codes[0][i]), **options)
-                np.testing.assert_array_equal(frames[i], one)
-                assert failure is None
+        if check is np.testing.assert_array_equal:
+            one_by_one = InTurn(model, fast_ar="cached")
+            want_frames, _, _ = one_by_one.fast_frames([pairs.alone[r] for r in rows], hidden, codes[0], keys)
+            np.testing.assert_array_equal(frames, want_frames)
 
 
 @pytest.fixture(scope="module", params=EXACT + CLOSE)
@@ -191,18 +200,24 @@ def test_graphs_are_built_once_for_each_number_of_rows(golden: Any) -> None:
         rows = sessions[: expected // 3 + 1]
         for _ in range(140):
             _, hidden = batch.step(rows, np.array([column(model, rng) for _ in rows]))
-            batch.fast_frames(rows, hidden, np.zeros(len(rows), int), [(0.8, 0.8, 30, 0, 0)] * len(rows))
+            batch.fast_frames(rows, hidden, np.zeros(len(rows), int), [DRAW] * len(rows))
             if sessions[0].position == model.context_length:
                 for session in sessions:
                     session.reset()
         assert batch.graph_builds == expected
 
 
+@pytest.mark.parametrize("name", ["s2-tiny", "s2-variant", "s2-edge"])
+def test_frames_computed_anew_for_each_code(golden: Any, name: str) -> None:
+    model = _core.DualAR(_core.ModelFile(str(golden(name).gguf)), _core.Runtime(threads=1), im_end_id=0)
+    step_some(Pairs(model, [3, 17, 70, 1]), _core.Batch(model, fast_ar="recompute"), np.testing.assert_array_equal)
+
+
 def test_a_broken_row_leaves_the_others_alone(golden: Any) -> None:
     model = _core.DualAR(_core.ModelFile(str(golden("s2-tiny").gguf)), _core.Runtime(threads=1), im_end_id=0)
     batch, sessions = _core.Batch(model), [model.session(max_positions=8) for _ in range(3)]
     hidden = np.random.default_rng(0).standard_normal((3, model.hidden_size)).astype(np.float32)
-    draws = [(0.8, 0.8, 30, 5, 2)] * 3
+    draws = [DRAW] * 3
     want, broken, _ = batch.fast_frames(sessions, hidden, np.arange(3), draws)
     assert broken == [None] * 3
     hidden[1, 3] = np.inf
@@ -222,7 +237,7 @@ def test_bad_arguments(golden: Any) -> None:
     batch, N, D = _core.Batch(model), model.num_codebooks, model.hidden_size
     a, b = model.session(max_positions=1), model.session(max_positions=9)
     columns = np.zeros((2, 1 + N), np.int32)
-    hidden, codes, draw = np.zeros((2, D), np.float32), np.zeros(2, np.int32), (0.8, 0.8, 30, 0, 0)
+    hidden, codes = np.zeros((2, D), np.float32), np.zeros(2, np.int32)
     for sessions, says in (
         ([], "1 to 256 sessions, got 0"),
         ([b, b], "once"),
@@ -245,9 +260,9 @@ def test_bad_arguments(golden: Any) -> None:
     with pytest.raises(ValueError, match="code"):
         batch.fast_begin([a, b], hidden, codes + model.codebook_size)
     with pytest.raises(ValueError, match="draws"):
-        batch.fast_frames([a, b], hidden, codes, [draw])
-    with pytest.raises(ValueError, match="temperature"):
-        batch.fast_frames([a, b], hidden, codes, [draw, (-1.0, 0.8, 30, 0, 0)])
+        batch.fast_frames([a, b], hidden, codes, [DRAW])
+    with pytest.raises(ValueError, match=r"\[fast_ar\] expected cached or recompute"):
+        _core.Batch(model, fast_ar="both")
     with pytest.raises(ValueError, match="fast_begin first"):
         batch.fast_step([a, b], codes)
     batch.fast_begin([a], hidden[:1], codes[:1])

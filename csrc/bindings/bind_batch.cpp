@@ -32,13 +32,22 @@ std::vector<float> matrix(const py::array& array, const char* where, py::ssize_t
     return floats(py::array(array).reshape({array.size()}), where);
 }
 
+Batch::FastPath fast_path_named(const std::string& name) {
+    if (name == "cached") return Batch::FastPath::kCached;
+    if (name == "recompute") return Batch::FastPath::kRecompute;
+    throw std::invalid_argument(text("[fast_ar] expected cached or recompute, got ", quoted(name)));
+}
+
 }  // namespace
 
 void bind_batch(py::module_& m) {
     py::class_<BatchModel, std::shared_ptr<BatchModel>>(m, "BatchModel", "A model whose sessions a Batch takes.");
     py::class_<BatchRow>(m, "BatchRow", "A session that a Batch takes.");
     py::class_<Batch>(m, "Batch", "Sessions of one model taken a step further together; one thread at a time.")
-        .def(py::init<std::shared_ptr<BatchModel>, bool>(), py::arg("model"), py::kw_only(), py::arg("in_turn") = false)
+        .def(py::init([](std::shared_ptr<BatchModel> model, bool in_turn, const std::string& fast_ar) {
+                 return std::make_unique<Batch>(std::move(model), in_turn, fast_path_named(fast_ar));
+             }),
+             py::arg("model"), py::kw_only(), py::arg("in_turn") = false, py::arg("fast_ar") = "cached")
         .def_property_readonly("graph_builds", &Batch::graph_builds)
         .def(
             "step",
@@ -95,13 +104,12 @@ void bind_batch(py::module_& m) {
         .def(
             "fast_frames",
             [](Batch& batch, const py::sequence& sessions, const py::array& hidden, const py::array& codes,
-               const std::vector<std::tuple<double, double, int64_t, uint64_t, uint64_t>>& draws) {
+               const std::vector<std::tuple<nn::Sampler, uint64_t, uint64_t>>& draws) {
                 const Rows rows(sessions);
                 const std::vector<float> h = matrix(hidden, "hidden", rows.size(), batch.model().config().dim);
                 const IntegerArray c = integers(codes, "codes", 1);
                 std::vector<Batch::Draw> all;
-                for (const auto& [temperature, top_p, top_k, seed, step] : draws)
-                    all.push_back({{temperature, top_p, top_k}, seed, step});
+                for (const auto& [sampler, seed, step] : draws) all.push_back({sampler, seed, step});
                 Batch::Frames frames;
                 {
                     const py::gil_scoped_release release;

@@ -63,22 +63,6 @@ void bind_dual_ar(py::module_& m) {
                 return compute([&] { return s.fast_decode(h, p.values); });
             },
             py::arg("hidden"), py::arg("prefix"))
-        .def(
-            "fast_frame",
-            [](Session& s, const py::array& hidden, Whole code, double temperature, double top_p, int64_t top_k,
-               uint64_t seed, uint64_t step) {
-                const std::vector<float> h = floats(hidden, "hidden");
-                Session::Frame frame;
-                {
-                    const py::gil_scoped_release release;
-                    frame = s.fast_frame(h, code, {temperature, top_p, top_k}, seed, step);
-                }
-                const py::array_t<int32_t> codes(static_cast<py::ssize_t>(frame.codes.size()), frame.codes.data());
-                const py::object failure = frame.failure.empty() ? py::none() : py::object(py::str(frame.failure));
-                return py::make_tuple(codes, failure);
-            },
-            py::arg("hidden"), py::arg("code"), py::kw_only(), py::arg("temperature"), py::arg("top_p"),
-            py::arg("top_k"), py::arg("seed"), py::arg("step"))
         .def("reset", &Session::reset)
         .def_property_readonly("kv_type", &Session::kv_type)
         .def(

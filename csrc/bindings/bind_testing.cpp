@@ -198,17 +198,6 @@ void bind_testing(py::module_& m) {
     m.def("_dequantize", &dequantize, py::arg("data"), py::arg("type_name"), py::arg("rows"), py::arg("cols"));
     m.def("_quantized_product", &quantized_product, py::arg("x"), py::arg("rows"), py::arg("type_name"), py::kw_only(),
           py::arg("threads") = 1, py::arg("form"));
-    m.def(
-        "_fish_draw",
-        [](const py::array& logits, double temperature, double top_p, int64_t top_k, uint64_t seed, uint64_t step,
-           uint64_t stream) {
-            const std::vector<float> row = floats(logits, "logits");
-            nn::DrawScratch scratch;
-            return nn::draw(row.data(), static_cast<int64_t>(row.size()), {temperature, top_p, top_k}, seed, step,
-                            stream, scratch);
-        },
-        py::arg("logits"), py::kw_only(), py::arg("temperature"), py::arg("top_p"), py::arg("top_k"), py::arg("seed"),
-        py::arg("step"), py::arg("stream"));
     py::class_<GgmlProducts>(m, "_GgmlProducts")
         .def(py::init<std::shared_ptr<GgufFile>, std::shared_ptr<Backend>, const std::vector<std::string>&>(),
              py::arg("file"), py::arg("runtime"), py::arg("names"))

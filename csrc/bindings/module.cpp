@@ -42,6 +42,7 @@ PYBIND11_MODULE(_core, m) {
     dualar::set_log_sink({});  // before ggml says anything: its own default is to print
     dualar::load_backend_modules(std::filesystem::path(file).parent_path().string());
     dualar::bindings::bind_runtime(m);
+    dualar::bindings::bind_sampling(m);
     dualar::bindings::bind_batch(m);
     dualar::bindings::bind_dual_ar(m);
     dualar::bindings::bind_qwen3_tts(m);

@@ -54,11 +54,17 @@ void check_truncate(int64_t positions, int64_t position) {
         throw std::invalid_argument(text("[truncate] expected 0 to ", position, " positions, got ", positions));
 }
 
-void check_sampling(const nn::DrawOptions& sampling) {
-    if (!(sampling.temperature >= 0.0 && sampling.temperature <= 100.0))
-        throw std::invalid_argument(text("[temperature] expected 0 to 100, got ", sampling.temperature));
-    if (!(sampling.top_p >= 0.0 && sampling.top_p <= 1.0))
-        throw std::invalid_argument(text("[top_p] expected 0 to 1, got ", sampling.top_p));
+void check_sampler(const nn::Sampler& s) {
+    const auto check = [](const char* name, double value, double low, double high) {
+        if (!(value >= low && value <= high))
+            throw std::invalid_argument(text("[", name, "] expected ", low, " to ", high, ", got ", value));
+    };
+    check("temperature", s.temperature, 0.0, 100.0);
+    check("top_p", s.top_p, 0.0, 1.0);
+    check("repetition_penalty", s.repetition_penalty, 0.01, 100.0);
+    check("redraw_temperature", s.redraw_temperature, 0.0, 100.0);
+    check("redraw_top_p", s.redraw_top_p, 0.0, 1.0);
+    if (std::isnan(s.repeat_threshold)) throw std::invalid_argument("[repeat_threshold] expected a number, got NaN");
 }
 
 std::string cannot_draw(uint64_t step, size_t book, int64_t drawn) {

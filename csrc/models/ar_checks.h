@@ -22,7 +22,7 @@ void check_room(int64_t count, int64_t position, int64_t max_positions);
 // That a step may follow in the frame whose cache has so many positions.
 void check_fast_step(int64_t fast_position, int64_t num_codebooks);
 void check_truncate(int64_t positions, int64_t position);
-void check_sampling(const nn::DrawOptions& sampling);
+void check_sampler(const nn::Sampler& sampler);
 // What to say of a row that nn::draw() could not draw from.
 std::string cannot_draw(uint64_t step, size_t book, int64_t drawn);
 

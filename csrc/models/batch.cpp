@@ -37,8 +37,8 @@ class Batch::Turn {
     std::deque<OneThread::Use> uses_;
 };
 
-Batch::Batch(std::shared_ptr<const BatchModel> model, bool in_turn)
-    : model_(std::move(model)), in_turn_(in_turn || !model_->backend()->is_cpu()) {}
+Batch::Batch(std::shared_ptr<const BatchModel> model, bool in_turn, FastPath fast_path)
+    : model_(std::move(model)), in_turn_(in_turn || !model_->backend()->is_cpu()), fast_path_(fast_path) {}
 
 Batch::Graphs& Batch::graphs(size_t rows) {
     const auto known = std::find_if(graphs_.begin(), graphs_.end(), [&](const Graphs& g) { return g.rows == rows; });
@@ -223,6 +223,32 @@ std::vector<float> Batch::fast_step(const std::vector<BatchRow*>& sessions, cons
     return run_fast(static_cast<int>(position), sessions, nullptr, codes);
 }
 
+std::string Batch::broken_hidden(const float* hidden, uint64_t step) const {
+    if (std::all_of(hidden, hidden + model_->config().dim, [](float value) { return std::isfinite(value); })) return "";
+    return text("[generate] frame ", step,
+                ": expected a hidden state of finite values (a weight of the file is broken, or a computation "
+                "overflowed)");
+}
+
+std::vector<float> Batch::frame_logits(size_t book, const std::vector<BatchRow*>& sessions,
+                                       const std::vector<float>& hidden, const std::vector<int32_t>& codes) {
+    const size_t rows = sessions.size();
+    const size_t books = codes.size() / rows;
+    if (fast_path_ == FastPath::kCached) {
+        std::vector<int32_t> last(rows);
+        for (size_t r = 0; r < rows; ++r) last[r] = codes[r * books + book - 1];
+        return run_fast(static_cast<int>(book), sessions, book == 1 ? hidden.data() : nullptr, last);
+    }
+    const size_t dim = hidden.size() / rows;
+    std::vector<float> logits;
+    for (size_t r = 0; r < rows; ++r) {
+        const std::vector<float> one =
+            sessions[r]->fast_recompute(&hidden[r * dim], &codes[r * books], static_cast<int64_t>(book));
+        logits.insert(logits.end(), one.begin(), one.end());
+    }
+    return logits;
+}
+
 Batch::Frames Batch::fast_frames(const std::vector<BatchRow*>& sessions, const std::vector<float>& hidden,
                                  const std::vector<int32_t>& codes, const std::vector<Draw>& draws) {
     const Turn turn(*this, sessions);
@@ -230,36 +256,28 @@ Batch::Frames Batch::fast_frames(const std::vector<BatchRow*>& sessions, const s
     const size_t rows = sessions.size();
     if (draws.size() != rows)
         throw std::invalid_argument(text("[draws] expected ", rows, ", one a session, got ", draws.size()));
-    for (const Draw& draw : draws) check_sampling(draw.sampling);
     const auto books = static_cast<size_t>(model_->config().num_codebooks);
-    const int64_t size = model_->config().codebook_size;
+    const auto dim = static_cast<size_t>(model_->config().dim);
+    const auto size = static_cast<size_t>(model_->config().codebook_size);
     Frames frames;
     frames.codes.assign(rows * books, 0);
-    frames.broken.resize(rows);
-    const auto dim = static_cast<size_t>(model_->config().dim);
     for (size_t r = 0; r < rows; ++r) {
         frames.codes[r * books] = codes[r];
-        const float* row = &hidden[r * dim];
-        if (!std::all_of(row, row + dim, [](float value) { return std::isfinite(value); }))
-            frames.broken[r] = text("[generate] frame ", draws[r].step,
-                                    ": expected a hidden state of finite values (a weight of the file is broken, or a "
-                                    "computation overflowed)");
+        frames.broken.push_back(broken_hidden(&hidden[r * dim], draws[r].step));
     }
-    std::vector<int32_t> last = codes;
     try {
         for (size_t book = 1; book < books; ++book) {
-            const std::vector<float> logits =
-                run_fast(static_cast<int>(book), sessions, book == 1 ? hidden.data() : nullptr, last);
+            const std::vector<float> logits = frame_logits(book, sessions, hidden, frames.codes);
             for (size_t r = 0; r < rows; ++r) {
-                if (!frames.broken[r].empty()) continue;
-                const int64_t drawn = nn::draw(logits.data() + static_cast<int64_t>(r) * size, size, draws[r].sampling,
-                                               draws[r].seed, draws[r].step, book, draw_scratch_);
-                if (drawn < 0) {
-                    frames.broken[r] = cannot_draw(draws[r].step, book, drawn);
-                    last[r] = 0;  // goes on in the graph, for nothing
-                    continue;
-                }
-                frames.codes[r * books + book] = last[r] = static_cast<int32_t>(drawn);
+                if (!frames.broken[r].empty()) continue;  // goes on in the graph, for nothing
+                const Draw& d = draws[r];
+                const int64_t drawn =
+                    nn::draw(&logits[r * size], static_cast<int64_t>(size), d.sampler, {d.seed, d.step, book},
+                             &frames.codes[r * books + 1], static_cast<int64_t>(book) - 1, draw_scratch_);
+                if (drawn < 0)
+                    frames.broken[r] = cannot_draw(d.step, book, drawn);
+                else
+                    frames.codes[r * books + book] = static_cast<int32_t>(drawn);
             }
         }
     } catch (const BackendError& error) {

@@ -18,8 +18,12 @@ class Batch {
   public:
     static constexpr size_t kMaxRows = 256;
 
+    // How the logits of a frame's further codes come about: from the cache of the positions before, or from all of the
+    // frame anew for each. The codes are the same.
+    enum class FastPath { kCached, kRecompute };
+
     // in_turn: one session after the other, by the same calls as alone.
-    Batch(std::shared_ptr<const BatchModel> model, bool in_turn);
+    Batch(std::shared_ptr<const BatchModel> model, bool in_turn, FastPath fast_path);
 
     // columns int32 [rows, 1 + N] -> logits [rows, C + 1], hidden [rows, D]. On an error no session has moved.
     SlowOutput step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& columns);
@@ -30,7 +34,7 @@ class Batch {
     std::vector<float> fast_step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& codes);
 
     struct Draw {
-        nn::DrawOptions sampling;
+        nn::Sampler sampler;  // of the residual codes; its history is the frame's own, the first code not included
         uint64_t seed;
         uint64_t step;
     };
@@ -39,7 +43,8 @@ class Batch {
         std::vector<std::string> broken;  // [rows]: why a row could not be drawn from; its codes mean nothing
         std::string failure;  // why the codes of all rows are 0 from some codebook on, where the device failed
     };
-    // Whole frames, as Session::fast_frame for each row.
+    // Whole frames: each row's code and one draw for each further codebook, codebook i with the noise of (seed, step,
+    // i).
     Frames fast_frames(const std::vector<BatchRow*>& sessions, const std::vector<float>& hidden,
                        const std::vector<int32_t>& codes, const std::vector<Draw>& draws);
 
@@ -67,12 +72,18 @@ class Batch {
     Graph& fast_graph(int book, size_t rows);
     // The graph of a step with its inputs set.
     Graph& ready_step(const std::vector<BatchRow*>& sessions, const std::vector<int32_t>& columns);
+    // What forbids drawing from a row's hidden state, or "".
+    std::string broken_hidden(const float* hidden, uint64_t step) const;
+    // Logits [rows, C] of codebook `book` of the frames whose codes so far are in codes [rows, N].
+    std::vector<float> frame_logits(size_t book, const std::vector<BatchRow*>& sessions,
+                                    const std::vector<float>& hidden, const std::vector<int32_t>& codes);
     // Logits [rows, C] of codebook `book`. Arguments are checked; hidden is nullptr but for codebook 1.
     std::vector<float> run_fast(int book, const std::vector<BatchRow*>& sessions, const float* hidden,
                                 const std::vector<int32_t>& codes);
 
     std::shared_ptr<const BatchModel> model_;
     bool in_turn_;
+    FastPath fast_path_;
     std::deque<Graphs> graphs_;  // used last first
     nn::CacheColumns slow_columns_;
     nn::CacheColumns fast_columns_;

@@ -55,6 +55,8 @@ class BatchRow {
     virtual void set_fast_position(int64_t position) = 0;
     // Logits [C] of the next codebook, by itself; hidden: where the code is the frame's first, else nullptr.
     virtual std::vector<float> fast_alone(const float* hidden, int32_t code) = 0;
+    // Logits [C] of codebook `count` from the frame's first `count` codes, without the cache.
+    virtual std::vector<float> fast_recompute(const float* hidden, const int32_t* prefix, int64_t count) = 0;
 };
 
 }  // namespace dualar

@@ -123,31 +123,6 @@ std::vector<float> Session::fast_step(int64_t code) {
     return state.step(static_cast<int32_t>(code));
 }
 
-Session::Frame Session::fast_frame(const std::vector<float>& hidden, int64_t code, const nn::DrawOptions& sampling,
-                                   uint64_t seed, uint64_t step) {
-    const OneThread::Use use(one_thread_, "session");
-    FastState& state = fast();
-    check_hidden(hidden, model_->config().dim);
-    check_code(code, model_->config().codebook_size);
-    check_sampling(sampling);
-    Frame frame;
-    frame.codes.assign(static_cast<size_t>(model_->config().num_codebooks), 0);
-    frame.codes[0] = static_cast<int32_t>(code);
-    try {
-        for (size_t book = 1; book < frame.codes.size(); ++book) {
-            const std::vector<float>& logits =
-                book == 1 ? state.begin(hidden.data(), frame.codes[0]) : state.step(frame.codes[book - 1]);
-            const int64_t drawn =
-                nn::draw(logits.data(), static_cast<int64_t>(logits.size()), sampling, seed, step, book, draw_scratch_);
-            if (drawn < 0) throw ModelError(cannot_draw(step, book, drawn));
-            frame.codes[book] = static_cast<int32_t>(drawn);
-        }
-    } catch (const BackendError& error) {
-        frame.failure = error.what();
-    }
-    return frame;
-}
-
 std::vector<float> Session::fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix) {
     const OneThread::Use use(one_thread_, "session");
     model_->check_fast_arguments(hidden, prefix);

@@ -10,7 +10,6 @@
 #include "models/batch_row.h"
 #include "models/fast_ar.h"
 #include "models/slow_ar.h"
-#include "nn/sampling.h"
 
 namespace dualar {
 
@@ -64,15 +63,6 @@ class Session : public BatchRow {
     std::vector<float> fast_step(int64_t code);
     std::vector<float> fast_decode(const std::vector<float>& hidden, const std::vector<int32_t>& prefix);
 
-    // A whole frame on the cached path: the semantic code and one draw for each further codebook, codebook i with the
-    // noise of (seed, step, i). Where the device fails, `failure` says why and the codes from there on are 0.
-    struct Frame {
-        std::vector<int32_t> codes;  // [N]
-        std::string failure;
-    };
-    Frame fast_frame(const std::vector<float>& hidden, int64_t code, const nn::DrawOptions& sampling, uint64_t seed,
-                     uint64_t step);
-
     const DualAr& model() const { return *model_; }
     const BatchModel& batch_model() const override { return *model_; }
     OneThread& turn() override { return one_thread_; }
@@ -86,6 +76,9 @@ class Session : public BatchRow {
     void set_fast_position(int64_t position) override { fast_->set_position(position); }
     std::vector<float> fast_alone(const float* hidden, int32_t code) override {
         return hidden != nullptr ? fast_->begin(hidden, code) : fast_->step(code);
+    }
+    std::vector<float> fast_recompute(const float* hidden, const int32_t* prefix, int64_t count) override {
+        return fast_->decode(hidden, prefix, count);
     }
     int64_t position() const { return slow_.position(); }
     int64_t max_positions() const { return slow_.max_positions(); }
@@ -108,7 +101,6 @@ class Session : public BatchRow {
     std::shared_ptr<const DualAr> model_;
     SlowState slow_;
     std::unique_ptr<FastState> fast_;
-    nn::DrawScratch draw_scratch_;
     OneThread one_thread_;
 };
 

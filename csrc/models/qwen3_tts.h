@@ -80,6 +80,9 @@ class Qwen3Session : public BatchRow {
     std::vector<float> fast_alone(const float* hidden, int32_t code) override {
         return hidden != nullptr ? predictor_.begin(hidden, code) : predictor_.step(code);
     }
+    std::vector<float> fast_recompute(const float* hidden, const int32_t* prefix, int64_t count) override {
+        return predictor_.decode(hidden, prefix, count);
+    }
     int64_t position() const { return talker_.decoder().position(); }
     int64_t max_positions() const { return talker_.decoder().max_positions(); }
     size_t nbytes() const { return talker_.decoder().nbytes() + predictor_.nbytes(); }

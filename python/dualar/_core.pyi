@@ -86,6 +86,31 @@ class StepOutput:
     @property
     def hidden(self) -> Float32: ...
 
+class Sampler:
+    """How an id is drawn from a row of logits, of the family "fish", "hf" or "cosyvoice": `dualar.sampling` defines it.
+
+    history_window: how many of the ids drawn last count, -1 being all. repetition_penalty (hf): of those. The others
+    draw an id again that is among them repeat_threshold times or more (<= 0: never); fish with redraw_temperature and
+    redraw_top_p. Ranges as in `dualar.config`; ValueError.
+    """
+
+    def __init__(
+        self,
+        family: str,
+        *,
+        temperature: float,
+        top_p: float,
+        top_k: int,
+        history_window: int = 0,
+        repetition_penalty: float = 1.0,
+        repeat_threshold: float = 0.0,
+        redraw_temperature: float = 1.0,
+        redraw_top_p: float = 1.0,
+    ) -> None: ...
+    def draw(self, logits: Float32, *, seed: int, step: int, stream: int, history: Integers | None = None) -> int:
+        """An id of the row [V]; history [W]: ids drawn before, the newest last. ModelError for NaN, or nothing above
+        -inf."""
+
 class BatchModel:
     """A model whose sessions a Batch takes: DualAR and Qwen3TTS."""
 
@@ -165,11 +190,6 @@ class Session(BatchRow):
         """Start a frame: hidden [D] and its semantic code -> logits [C] of codebook 1."""
     def fast_step(self, code: int) -> Float32:
         """The code just drawn -> logits [C] of the next codebook; at most N - 2 times after fast_begin."""
-    def fast_frame(
-        self, hidden: Float32, code: int, *, temperature: float, top_p: float, top_k: int, seed: int, step: int
-    ) -> tuple[Int32, str | None]:
-        """A whole frame on the cached path, drawn by the fish chain without returning to Python: codes int32 [N], and
-        why the codes from some codebook on are 0 where the device failed (else None)."""
     def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
         """As DualAR.fast_decode, with this session's graphs."""
     def reset(self) -> None: ...
@@ -241,10 +261,11 @@ class Batch:
 
     Any sessions of the model may come together in any call, each once; every session keeps its caches and its position.
     Where the products are the core's own (weights in F32, F16, Q8_0, Q4_0 and Q4_K on the CPU), each row has the bits
-    of its session alone. in_turn: one session after the other, as devices other than the CPU always do.
+    of its session alone. in_turn: one session after the other, as devices other than the CPU always do. fast_ar: how
+    fast_frames computes logits, "cached" or "recompute" (the frame anew for each code); the codes are the same.
     """
 
-    def __init__(self, model: BatchModel, *, in_turn: bool = False) -> None: ...
+    def __init__(self, model: BatchModel, *, in_turn: bool = False, fast_ar: str = "cached") -> None: ...
     @property
     def graph_builds(self) -> int: ...  # for each number of rows, which are kept for the last 8 numbers
     def step(self, sessions: Sequence[BatchRow], columns: Integers) -> tuple[Float32, Float32]:
@@ -259,12 +280,14 @@ class Batch:
         sessions: Sequence[BatchRow],
         hidden: Float32,
         codes: Integers,
-        draws: Sequence[tuple[float, float, int, int, int]],
+        draws: Sequence[tuple[Sampler, int, int]],
     ) -> tuple[Int32, list[str | None], str | None]:
-        """Whole frames, as Session.fast_frame; draws: (temperature, top_p, top_k, seed, step) for each row.
+        """Whole frames: hidden [rows, D] and semantic codes [rows], then one draw for each further codebook.
 
-        Gives codes int32 [rows, N]; for each row why it could not be drawn from, or None; and why the codes of all rows
-        are 0 from some codebook on where the device failed, or None.
+        draws: for each row the sampler of its residual codes, its seed and the frame's index; codebook i has the noise
+        of (seed, index, i), and the residual codes before it as history. Gives codes int32 [rows, N]; for each row why
+        it could not be drawn from, or None; and why the codes of all rows are 0 from some codebook on where the device
+        failed, or None.
         """
 
 class Codec:

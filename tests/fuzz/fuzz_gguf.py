@@ -102,7 +102,8 @@ def run_case(path: Path, im_end_id: int, runtime: object) -> str:
                 session.fast_begin(out.hidden, 0)
                 if model.num_codebooks > 2:
                     session.fast_step(model.codebook_size - 1)
-                session.fast_frame(out.hidden, 0, temperature=0.7, top_p=0.8, top_k=30, seed=1, step=0)
+                draw = _core.Sampler("fish", temperature=0.7, top_p=0.8, top_k=30), 1, 0
+                _core.Batch(model).fast_frames([session], out.hidden[None], np.zeros(1, np.int32), [draw])
             except ModelError as error:
                 assert "expected logits to draw from" in str(error)
                 frame = "NaN"

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from dualar.config import MOST_ROWS, FishSampling, SamplingConfig, whole_number
+from dualar.config import MOST_ROWS, SamplingConfig, whole_number
 from dualar.generation.checks import checked_fast_ar
 from dualar.generation.frames import Frame, Generation
 from dualar.generation.generate import is_backend_error
@@ -152,9 +152,8 @@ class Batch:
         self.max_kv_bytes = (
             None if max_kv_bytes is None else whole_number("batch.max_kv_bytes", max_kv_bytes, 1, 2**63 - 1)
         )
-        self._cached = checked_fast_ar(model, fast_ar)
+        self._steps = steps_of(model, fast_ar=checked_fast_ar(model, fast_ar))
         self._kv_type = kv_type
-        self._steps = steps_of(model)
         self._piece: int | None = getattr(model, "prefill_piece", None)
         self._sampling = SamplingConfig.fish() if sampling is None else sampling
         self._least = min_tokens_before_end
@@ -330,51 +329,19 @@ class Batch:
 
     def _codes(self, rows: list[BatchRow]) -> Int32:
         """Codes int32 [rows, N] of a frame of each; a row that cannot be drawn from has its error set."""
-        N = self._model.num_codebooks
-        codes = np.zeros((len(rows), N), np.int32)
-        codes[:, 0] = [row._rules.semantic_code for row in rows]
-        if N == 1:
-            return codes
+        first = np.array([row._rules.semantic_code for row in rows], np.int32)
+        if self._model.num_codebooks == 1:
+            return first[:, None]
         hidden = np.stack([row._last[1] for row in rows])
         sessions = [row._open_session for row in rows]
-        fused = getattr(self._steps, "fast_frames", None) if self._cached else None
-        if fused is not None and all(isinstance(row._rules.config.sampling, FishSampling) for row in rows):
-            filled, broken, failure = fused(sessions, hidden, codes[:, 0], [_draw_of(row._rules) for row in rows])
-            for row, said in zip(rows, broken, strict=True):
-                if said is not None:
-                    from dualar._native import ModelError
+        codes, broken, failure = self._steps.fast_frames(
+            sessions, hidden, first, [row._rules.residual_draw for row in rows]
+        )
+        for row, said in zip(rows, broken, strict=True):
+            if said is not None:
+                from dualar._native import ModelError
 
-                    row._error = ModelError(said)
-            if failure is not None:
-                self._pad(rows, failure)
-            return np.asarray(filled)
-        for book in range(1, N):
-            try:
-                logits = self._fast_logits(sessions, hidden, codes[:, :book])
-            except RuntimeError as error:
-                if not is_backend_error(error):
-                    raise
-                self._pad(rows, error)
-                break
-            for i, row in enumerate(rows):
-                if not row._ended:
-                    with row._alone():
-                        codes[i, book] = row._rules.draw_code(logits[i], codes[i, :book])
+                row._error = ModelError(said)
+            elif failure is not None:
+                row._rules.pad(failure)
         return codes
-
-    def _pad(self, rows: list[BatchRow], reason: object) -> None:
-        for row in rows:
-            if not row._ended:
-                row._rules.pad(reason)
-
-    def _fast_logits(self, sessions: list[Session], hidden: Float32, codes: Int32) -> Float32:
-        if not self._cached:
-            return np.stack([s.fast_decode(h, c) for s, h, c in zip(sessions, hidden, codes, strict=True)])
-        if codes.shape[1] == 1:
-            return self._steps.fast_begin(sessions, hidden, codes[:, 0])
-        return self._steps.fast_step(sessions, codes[:, -1])
-
-
-def _draw_of(rules: FrameRules) -> tuple[float, float, int, int, int]:
-    options = rules.config.sampling
-    return options.temperature, options.top_p, options.top_k, rules.seed, rules.frames

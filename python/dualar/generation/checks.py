@@ -13,14 +13,14 @@ from dualar.config import DEFAULT_MAX_NEW_TOKENS, GenerationConfig, StallGuard
 from dualar.model import Model, Session
 
 
-def checked_fast_ar(model: Model, fast_ar: str) -> bool:
+def checked_fast_ar(model: Model, fast_ar: str) -> str:
     if fast_ar not in ("cached", "recompute"):
         raise ValueError(f"[generate] expected fast_ar 'cached' or 'recompute', got {fast_ar!r}")
     if model.num_codebooks > 1 and not model.has_fast_ar:
         raise ValueError(
             f"[generate] expected a model with a Fast-AR to fill {model.num_codebooks} codebooks, got one without"
         )
-    return fast_ar == "cached"
+    return fast_ar
 
 
 def checked_seed(seed: int | None) -> int:

@@ -12,17 +12,12 @@ from collections.abc import Callable, Generator, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from dualar.config import (
-    DEFAULT_STALL_GUARD,
-    FishSampling,
-    GenerationConfig,
-    SamplingConfig,
-    StallGuard,
-)
+from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard
 from dualar.generation.checks import checked_fast_ar
 from dualar.generation.frames import FinishReason, Frame, Generation, Timings
 from dualar.generation.prefix_cache import PrefixCache, prefill
 from dualar.generation.rules import FrameRules
+from dualar.generation.steps import steps_of
 from dualar.model import Model, PromptLike, Session, StepOutput
 
 Float32 = npt.NDArray[np.float32]
@@ -66,12 +61,8 @@ class FrameLoop(Iterator[Frame]):
         self._model = model
         self._rules = FrameRules(model, prompt, config, seed=seed, text_tokens=text_tokens, session=session)
         self._prefix_cache = prefix_cache
-        self._cached = checked_fast_ar(model, fast_ar)
+        self._steps = steps_of(model, fast_ar=checked_fast_ar(model, fast_ar))
         self._session = session or model.session(max_positions=self._rules.positions, kv_type=kv_type)
-        # The compiled core draws a whole frame's codes in one call where it knows the family; the same codes come from
-        # the calls one by one.
-        fused: Callable[..., tuple[Int32, str | None]] | None = getattr(self._session, "fast_frame", None)
-        self._fused = fused if self._cached and isinstance(self._rules.config.sampling, FishSampling) else None
         self._prefill_s = self._loop_s = 0.0
         self._generator = self._run()
 
@@ -112,56 +103,35 @@ class FrameLoop(Iterator[Frame]):
         rules = self._rules
         began = time.perf_counter()
         out = prefill(self._session, rules.prompt, self._prefix_cache)
+        logits, hidden = out.logits[None], out.hidden[None]  # a batch of one row
         self._prefill_s = time.perf_counter() - began
         began = time.perf_counter()
-        while rules.draw(out.logits):
-            frame = rules.add(self._frame_codes(out.hidden))
+        while rules.draw(logits[0]):
+            frame = rules.add(self._frame_codes(hidden))
             self._loop_s += time.perf_counter() - began
             yield frame
             began = time.perf_counter()
             column = rules.next_column()
             if column is None:
                 return
-            out = self._session.step(column)
+            logits, hidden = self._steps.step([self._session], column[None])
         self._loop_s += time.perf_counter() - began
 
     def _frame_codes(self, hidden: Float32) -> Int32:
-        """Codes int32 [N] of the frame: the semantic code, then one draw for each further codebook."""
-        rules, N = self._rules, self._model.num_codebooks
-        codes = np.zeros(N, np.int32)
-        codes[0] = rules.semantic_code
-        if self._fused is not None and N > 1:
-            options = rules.config.sampling
-            assert isinstance(options, FishSampling)
-            codes, failure = self._fused(
-                hidden,
-                int(codes[0]),
-                temperature=options.temperature,
-                top_p=options.top_p,
-                top_k=options.top_k,
-                seed=rules.seed,
-                step=rules.frames,
-            )
-            if failure is not None:
-                rules.pad(failure)
-            return codes
-        for book in range(1, N):
-            try:
-                logits = self._fast_logits(hidden, codes[:book])
-            except RuntimeError as error:
-                if not is_backend_error(error):
-                    raise
-                rules.pad(error)
-                break
-            codes[book] = rules.draw_code(logits, codes[:book])
-        return codes
+        """Codes int32 [N] of the frame, from hidden [1, D]: the semantic code, then one draw for each further one."""
+        rules = self._rules
+        first = np.array([rules.semantic_code], np.int32)
+        if self._model.num_codebooks == 1:
+            return first
+        codes, broken, failure = self._steps.fast_frames([self._session], hidden, first, [rules.residual_draw])
+        if broken[0] is not None:
+            from dualar._native import ModelError
 
-    def _fast_logits(self, hidden: Float32, prefix: Int32) -> Float32:
-        if not self._cached:
-            return self._session.fast_decode(hidden, prefix)
-        if len(prefix) == 1:
-            return self._session.fast_begin(hidden, int(prefix[0]))
-        return self._session.fast_step(int(prefix[-1]))
+            raise ModelError(broken[0])
+        if failure is not None:
+            rules.pad(failure)
+        filled: Int32 = codes[0]
+        return filled
 
 
 def generate(

@@ -1,7 +1,7 @@
 """One request between two computations: what is drawn, what is kept, and the rules that end it.
 
-Owns the order of a frame's draws and every stop rule. Leaves the computations to `batch.py`, and the draws to
-`dualar.sampling`.
+Owns the order of a frame's draws and every stop rule. Leaves the computations to `batch.py` and `generate.py`, and the
+draws to the core's samplers, which `dualar.sampling` defines.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dualar.config import GenerationConfig, StallGuard
 from dualar.generation.checks import checked_seed, frame_budget, text_limit
 from dualar.generation.prefix_cache import session_positions
 from dualar.generation.prompts import checked_prompt
+from dualar.generation.steps import Draw, core_sampler
 from dualar.model import PromptLike
-from dualar.sampling.chains import LogitsError, sample
 
 if TYPE_CHECKING:
     from dualar.model import Model, Session
@@ -34,8 +34,8 @@ class FrameRules:
     """The frames of one request so far, and what comes next. Made ready, and checked, before anything is computed.
 
     Whoever runs it prefills `prompt`, and then in turn: `draw` with the logits; the codes of the frame, from the
-    Fast-AR and `draw_code`; `add` them; hand the frame on; `next_column`, which is stepped with. It has ended once
-    `finish_reason` is set: `draw` and `next_column` do that, and so does `cancel`.
+    Fast-AR, drawn by `residual_draw`; `add` them; hand the frame on; `next_column`, which is stepped with. It has
+    ended once `finish_reason` is set: `draw` and `next_column` do that, and so does `cancel`.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class FrameRules:
         self._frame_limit = None if limit is None else max(limit, self.config.min_tokens_before_end)
         self._watch = _RepeatWatch(self.config.stall_guard)
         self._codes = np.zeros((model.num_codebooks, self.max_new_tokens), np.int32)
-        self._drawn = np.zeros((1, self.max_new_tokens), np.int32)  # main tokens, as indices into main_ids
+        self._drawn = np.zeros(self.max_new_tokens, np.int32)  # main tokens, as indices into main_ids
+        self._sampler = core_sampler(self.config.sampling, residual=False)
         self._main_ids = model.main_ids
         self.frames = 0
         self.token = -1
@@ -78,22 +79,28 @@ class FrameRules:
         return min(max(self.token - self._model.semantic_begin_id, 0), self._model.codebook_size - 1)
 
     def draw(self, logits: Float32) -> bool:
-        """Draw the next main token from logits [C + 1]; False where it is the end of speech."""
+        """Draw the next main token from logits [C + 1]; False where it is the end of speech.
+
+        ModelError for logits that are NaN, or leave nothing to draw.
+        """
         end = len(self._main_ids) - 1
         if self.frames < self.config.min_tokens_before_end:
             logits = logits.copy()
             logits[end] = -np.inf  # in the logits themselves, so that no draw or redraw can give it
-        drawn = self._draw(logits, 0, self._drawn[:, : self.frames])
+        drawn = self._sampler.draw(
+            logits, seed=self.seed, step=self.frames, stream=0, history=self._drawn[: self.frames]
+        )
         if drawn == end:
             self.finish_reason = "end"
             return False
-        self._drawn[0, self.frames] = drawn
+        self._drawn[self.frames] = drawn
         self.token = int(self._main_ids[drawn])
         return True
 
-    def draw_code(self, logits: Float32, codes: Int32) -> int:
-        """The code that follows this frame's `codes` (the semantic one first), from logits [C]."""
-        return self._draw(logits, len(codes), codes[None, 1:])
+    @property
+    def residual_draw(self) -> Draw:
+        """How the further codes of the next frame are drawn."""
+        return self.config.sampling, self.seed, self.frames
 
     def pad(self, reason: object) -> None:
         """Say of the frame that is about to be added why its last codes are 0."""
@@ -109,7 +116,7 @@ class FrameRules:
 
     def next_column(self) -> Int32 | None:
         """The column int32 [1 + N] to step with after the frame added last; None where a rule ends the request."""
-        if self._watch.stalled(int(self._drawn[0, self.frames - 1])) and (
+        if self._watch.stalled(int(self._drawn[self.frames - 1])) and (
             self.frames >= self.config.min_tokens_before_end
         ):
             self.finish_reason = "stalled"
@@ -143,25 +150,6 @@ class FrameRules:
                 ms_per_frame=loop_ms / self.frames if self.frames else 0.0,
             ),
         )
-
-    def _draw(self, logits: Float32, codebook: int, history: Int32) -> int:
-        try:
-            drawn = sample(
-                logits[None],
-                self.config.sampling,
-                seed=self.seed,
-                step=self.frames,
-                stream=codebook,
-                history=history,
-            )
-        except LogitsError as error:
-            from dualar._native import ModelError
-
-            raise ModelError(
-                f"[generate] frame {self.frames}, codebook {codebook}: expected logits to draw from, got NaN or none "
-                "above -inf (a weight of the file is broken, or a computation overflowed)"
-            ) from error
-        return int(drawn[0])
 
 
 class _RepeatWatch:

@@ -1,47 +1,133 @@
 """The computations of several sessions at once: in one graph for the core's models, in turn for any others.
 
-Owns the choice between the compiled `_core.Batch` and its like in Python. Leaves what is computed when to
-`batch.py`.
+Owns the choice between the compiled `_core.Batch` and its like in Python, and what a `SamplingConfig` is to the core.
+Leaves what is computed when to `batch.py` and `generate.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from dualar._native import BackendError, _core
+from dualar.config import CosyVoiceSampling, FishSampling, HFSampling, SamplingConfig
 from dualar.model import Model
+from dualar.sampling.chains import LogitsError, sample
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
+Draw = tuple[SamplingConfig, int, int]  # how a request's codes are drawn, its seed, and the frame's index
+Frames = tuple[Int32, list[str | None], str | None]
 
 
 class Steps(Protocol):
-    """The computations of several sessions at once, as `_core.Batch` has them."""
+    """The computations of several sessions at once."""
 
-    def step(self, sessions: Sequence[Any], columns: Int32, /) -> tuple[Float32, Float32]: ...
-    def fast_begin(self, sessions: Sequence[Any], hidden: Float32, codes: Int32, /) -> Float32: ...
-    def fast_step(self, sessions: Sequence[Any], codes: Int32, /) -> Float32: ...
+    def step(self, sessions: Sequence[Any], columns: Int32, /) -> tuple[Float32, Float32]:
+        """columns int [rows, 1 + N] -> logits [rows, C + 1], hidden [rows, D]. On an error no session has moved."""
+
+    def fast_frames(self, sessions: Sequence[Any], hidden: Float32, codes: Int32, draws: Sequence[Draw], /) -> Frames:
+        """hidden [rows, D] and semantic codes [rows] -> the frames' codes int32 [rows, N], N > 1.
+
+        Besides, for each row why it could not be drawn from, or None; and why the codes of all rows are 0 from some
+        codebook on where the device failed, or None.
+        """
+
+
+class Together:
+    """By the compiled `_core.Batch`, draws included."""
+
+    def __init__(self, model: _core.BatchModel, *, fast_ar: str) -> None:
+        self._batch = _core.Batch(model, fast_ar=fast_ar)
+
+    def step(self, sessions: Sequence[Any], columns: Int32, /) -> tuple[Float32, Float32]:
+        return self._batch.step(sessions, columns)
+
+    def fast_frames(self, sessions: Sequence[Any], hidden: Float32, codes: Int32, draws: Sequence[Draw], /) -> Frames:
+        core = [(core_sampler(config, residual=True), seed, step) for config, seed, step in draws]
+        return self._batch.fast_frames(sessions, hidden, codes, core)
 
 
 class InTurn:
-    """The same by each session's own calls, for models that are not the core's, as tests have them."""
+    """By each session's own calls and `sampling.sample`, for models that are not the core's, as tests have them."""
+
+    def __init__(self, model: Model, *, fast_ar: str) -> None:
+        self._books = model.num_codebooks
+        self._cached = fast_ar == "cached"
 
     def step(self, sessions: Sequence[Any], columns: Int32, /) -> tuple[Float32, Float32]:
         out = [session.step(column) for session, column in zip(sessions, columns, strict=True)]
         return np.stack([o.logits for o in out]), np.stack([o.hidden for o in out])
 
-    def fast_begin(self, sessions: Sequence[Any], hidden: Float32, codes: Int32, /) -> Float32:
-        return np.stack([s.fast_begin(h, int(c)) for s, h, c in zip(sessions, hidden, codes, strict=True)])
+    def fast_frames(self, sessions: Sequence[Any], hidden: Float32, codes: Int32, draws: Sequence[Draw], /) -> Frames:
+        frames = np.zeros((len(sessions), self._books), np.int32)
+        frames[:, 0] = codes
+        broken: list[str | None] = [None] * len(sessions)
+        for book in range(1, self._books):
+            try:
+                prefixes = frames[:, :book]
+                logits = [self._logits(s, h, p) for s, h, p in zip(sessions, hidden, prefixes, strict=True)]
+            except BackendError as error:
+                return frames, broken, str(error)
+            for row, (config, seed, step) in enumerate(draws):
+                if broken[row] is not None:
+                    continue
+                past = frames[row : row + 1, 1:book]
+                try:
+                    drawn = sample(logits[row][None], config, seed=seed, step=step, stream=book, history=past)
+                except LogitsError:
+                    broken[row] = cannot_draw(step, book)
+                else:
+                    frames[row, book] = drawn[0]
+        return frames, broken, None
 
-    def fast_step(self, sessions: Sequence[Any], codes: Int32, /) -> Float32:
-        return np.stack([s.fast_step(int(c)) for s, c in zip(sessions, codes, strict=True)])
+    def _logits(self, session: Any, hidden: Float32, prefix: Int32) -> Float32:
+        """Logits [C] of the codebook that follows the frame's codes so far."""
+        if not self._cached:
+            return np.asarray(session.fast_decode(hidden, prefix))
+        if len(prefix) == 1:
+            return np.asarray(session.fast_begin(hidden, int(prefix[0])))
+        return np.asarray(session.fast_step(int(prefix[-1])))
 
 
-def steps_of(model: Model) -> Steps:
-    """What steps several sessions of this model."""
-    from dualar._native import _core
+def steps_of(model: Model, *, fast_ar: str) -> Steps:
+    """What steps sessions of this model, however many."""
 
-    return _core.Batch(model) if isinstance(model, _core.BatchModel) else InTurn()
+    if isinstance(model, _core.BatchModel):
+        return Together(model, fast_ar=fast_ar)
+    return InTurn(model, fast_ar=fast_ar)
+
+
+def cannot_draw(step: int, codebook: int) -> str:
+    """What to say of logits that nothing can be drawn from."""
+    return (
+        f"[generate] frame {step}, codebook {codebook}: expected logits to draw from, got NaN or none above -inf (a "
+        "weight of the file is broken, or a computation overflowed)"
+    )
+
+
+@lru_cache(maxsize=64)
+def core_sampler(config: SamplingConfig, *, residual: bool) -> _core.Sampler:
+    """The core's sampler that draws as `sampling.sample` does: main tokens, or a frame's residual codes."""
+    own = config.residual if residual else config
+    options: dict[str, Any] = {
+        "temperature": own.temperature,
+        "top_p": own.top_p,
+        "top_k": own.top_k,
+        "history_window": own.history_windows[residual],
+    }
+    if isinstance(own, HFSampling):
+        options |= {"repetition_penalty": own.repetition_penalty}
+    elif isinstance(own, FishSampling):
+        options |= {
+            "repeat_threshold": 1,
+            "redraw_temperature": own.ras_temperature,
+            "redraw_top_p": own.ras_top_p,
+        }
+    elif isinstance(own, CosyVoiceSampling):
+        options |= {"repeat_threshold": own.repeat_threshold}
+    return _core.Sampler(own.family, **options)
