@@ -198,7 +198,12 @@ def test_a_model_of_one_voice_has_no_other_and_no_earlier_turns(publish: Callabl
 
 
 @pytest.mark.parametrize(
-    ("key", "words"), [("dualar.single_turn", "true or false"), ("dualar.piece_size", "a number of letters")]
+    ("key", "words"),
+    [
+        ("dualar.single_turn", "true or false"),
+        ("dualar.piece_size", "a number of letters"),
+        ("dualar.text_frontend", "one of english"),
+    ],
 )
 def test_keys_of_another_type(toy: Path, tmp_path: Path, key: str, words: str) -> None:
     from fixtures.gguf_raw import STRING, Key, RawGguf, string
@@ -221,6 +226,49 @@ def test_a_model_of_single_sentences_is_given_single_sentences(publish: Callable
         assert pieces[:2] == ["It is. ", "So it is. "] and len(pieces) > 3 and "".join(pieces) == text
         given = dualar.NarrationConfig(piece_size=300, one_sentence=False)
         assert len(engine.narrate(text, config=given, **options).pieces) == 1
+
+
+def test_a_model_of_phonemes_is_given_phonemes(publish: Callable[..., Path], tmp_path: Path) -> None:
+    folder = publish("dual_ar")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "text_frontend": "english"}))
+    model, letters = tmp_path / "model.gguf", tmp_path / "letters.gguf"
+    convert(folder, model, weight_type="f32")
+    (folder / "config.json").write_text(json.dumps(config))
+    convert(folder, letters, weight_type="f32")
+    text, phonemes = "I paid $5 at 7:30.", "ˌI pˈAd fˈIv dˈɑləɹz æt sˈɛvən θˈɜɹTi."
+    lexicon = tmp_path / "own.txt"
+    lexicon.write_text("paid pˈIt\n", encoding="utf-8")
+    with dualar.load(model, threads=1) as engine, dualar.load(letters, threads=1) as plain:
+        assert engine.spoken(text).phonemes == phonemes
+        np.testing.assert_array_equal(engine.build_prompt(text), plain.build_prompt(phonemes))
+        assert len(engine.narrate("It is. So it is.", max_new_tokens=4, seed=1).pieces) == 1
+        with pytest.raises(ValueError, match="expected English, got Greek letters"):
+            engine.synthesize("γεια")
+        with pytest.raises(ValueError, match="expected something to speak, got only blanks"):
+            engine.synthesize("  ")
+        with pytest.raises(dualar.ModelError, match=r"reads phonemes, got .*letters\.gguf, which reads letters"):
+            plain.spoken(text)
+        engine.narrate("It is. So it is.", max_new_tokens=4, seed=1, job=tmp_path / "a.job")
+    with dualar.load(model, threads=1, lexicon=lexicon) as engine:
+        assert engine.spoken(text).phonemes == phonemes.replace("pˈAd", "pˈIt")
+        with pytest.raises(ValueError, match="lexicon"):
+            engine.narrate("It is. So it is.", max_new_tokens=4, seed=1, job=tmp_path / "a.job")
+    with dualar.load(model, threads=1, lexicon={"paid": "pˈIt"}) as engine:
+        assert engine.spoken(text).phonemes == phonemes.replace("pˈAd", "pˈIt")
+    with pytest.raises(ValueError, match=r"\[lexicon\] expected none: .*letters\.gguf reads letters"):
+        dualar.load(letters, threads=1, lexicon=lexicon)
+    shown = CliRunner().invoke(app, ["say", "--phonemes", "-m", str(model), text + " Blorptastic!"])
+    assert shown.exit_code == 0 and shown.stdout.startswith(phonemes) and "Blorptastic" in shown.stderr
+    shown = CliRunner().invoke(app, ["say", "--phonemes", "--lexicon", str(lexicon), "-m", str(model), text])
+    assert shown.stdout == phonemes.replace("pˈAd", "pˈIt") + "\n"
+    shown = CliRunner().invoke(app, ["say", "--phonemes", "-m", str(letters), text])
+    assert shown.exit_code == 1 and "reads letters" in shown.stderr
+    assert CliRunner().invoke(app, ["say", "-m", str(model), text]).exit_code == 2
+    assert "english" in CliRunner().invoke(app, ["info", str(model)]).stdout
+    (folder / "config.json").write_text(json.dumps({**config, "text_frontend": "welsh"}))
+    with pytest.raises(dualar.ModelError, match=r"\[text_frontend\]"):
+        convert(folder, tmp_path / "other.gguf")
 
 
 def test_all_that_is_wrong_is_told_at_once(publish: Callable[..., Path], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, get_args
 
@@ -30,6 +30,7 @@ from dualar.narration.speak import Narrates
 from dualar.runtime import ForkGuard, number, one_of, open_file, open_runtime
 from dualar.speech.stream import DEFAULT_MAX_AHEAD, SpeechStream
 from dualar.speech.verbs import Batches, decoded
+from dualar.text.frontend import Spoken, read_lexicon
 from dualar.text.tokenizer import METADATA_KEY, Tokenizer
 from dualar.voices.clone import AudioSource, clone_voice
 from dualar.voices.find import find_voice, require_codec
@@ -39,6 +40,7 @@ from dualar.voices.voice import Voice
 FastAR = Literal["cached", "recompute"]
 KvType = Literal["auto", "f32", "f16"]
 VoiceLike = Voice | str | os.PathLike[str]
+LexiconLike = Mapping[str, str] | str | os.PathLike[str]
 
 
 def load(
@@ -51,6 +53,7 @@ def load(
     tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
     im_end_id: int | None = None,
     prefix_cache_bytes: int = DEFAULT_PREFIX_CACHE_BYTES,
+    lexicon: LexiconLike | None = None,
 ) -> Engine:
     """Load a GGUF file; use the result as a context manager, or close() it.
 
@@ -60,7 +63,9 @@ def load(
     "recompute" (the stateless check; the same codes). kv_type: "f32", "f16" or "auto" (f32 for F32 weights, else f16).
     tokenizer: a tokenizer.json or a Tokenizer, by default the one in the file, beside it or in its parent folder.
     im_end_id: the token that ends speech, by default the tokenizer's `<|im_end|>`. prefix_cache_bytes: how much
-    of voices' prompts to keep computed, so that the next request with a voice begins sooner; 0 keeps none.
+    of voices' prompts to keep computed, so that the next request with a voice begins sooner; 0 keeps none. lexicon: for
+    a model that reads phonemes, words to say in another way than it would: a file with a word and its phonemes in each
+    line, or a mapping.
 
     Errors: ValueError for a bad option; ModelError for a file that is missing, damaged or of another kind;
     BackendError for a device that this build or machine lacks; FileNotFoundError where no path is given and this build
@@ -68,7 +73,7 @@ def load(
     """
     return Engine(
         default_model() if path is None else path, device=device, threads=threads, fast_ar=fast_ar, kv_type=kv_type,
-        tokenizer=tokenizer, im_end_id=im_end_id, prefix_cache_bytes=prefix_cache_bytes,
+        tokenizer=tokenizer, im_end_id=im_end_id, prefix_cache_bytes=prefix_cache_bytes, lexicon=lexicon,
     )  # fmt: skip
 
 
@@ -90,6 +95,7 @@ class Engine(Narrates, Batches):
         tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
         im_end_id: int | None = None,
         prefix_cache_bytes: int = DEFAULT_PREFIX_CACHE_BYTES,
+        lexicon: LexiconLike | None = None,
     ) -> None:
         """As `load`, which is the way to make one."""
         one_of("fast_ar", fast_ar, get_args(FastAR))
@@ -98,6 +104,8 @@ class Engine(Narrates, Batches):
         self._prefix_cache = PrefixCache(prefix_cache_bytes)
         file = open_file(path)
         self._family = family_of(file)
+        if lexicon is not None:
+            self._family.take_lexicon(lexicon if isinstance(lexicon, Mapping) else read_lexicon(lexicon))
         self._fast_ar = fast_ar
         self._kv_type = kv_type
         self._fork_guard = ForkGuard(file.path)
@@ -184,6 +192,17 @@ class Engine(Narrates, Batches):
     def sampling(self) -> SamplingConfig:
         """How codes are drawn where a request does not say: the family's, or what the file was published with."""
         return self._family.sampling
+
+    def spoken(self, text: str) -> Spoken:
+        """What this model says of `text`: its phonemes, and each word with the place in the text that it stands for.
+
+        ValueError for a text that the model's front end cannot read; ModelError for a model that reads letters.
+        """
+        if self._family.frontend is None:
+            raise _core.ModelError(
+                f"[spoken] expected a model that reads phonemes, got {self._path}, which reads letters"
+            )
+        return self._family.frontend.speak(text)
 
     def build_prompt(
         self,

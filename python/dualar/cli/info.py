@@ -56,6 +56,8 @@ def info(
         for title, types in _types(file):
             _line(f"{title} types", types)
         _line("Tokenizer", _tokenizer(file))
+        if (frontend := file.get(names.TEXT_FRONTEND)) is not None:
+            _line("Text", f"read as phonemes, by the front end {_word(frontend)}")
         with load(model) as engine:  # its errors list every tensor that is missing or misshapen
             _loaded(file, engine, seconds, verbose)
 
@@ -235,9 +237,6 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
             "Memory",
             f"{common.amount(file.nbytes)} weights, {common.amount(model.kv_bytes(positions))} cache for {what}",
         )
-        tokenizer = part(lambda: engine.tokenizer)
-        if tokenizer is not None and (prompt := engine._family.prompt_name(tokenizer)):
-            _line("Prompt", prompt)
         if file.get(names.SINGLE_TURN):
             _line("Voice", "its own alone; the pieces of a long text do not see one another")
         elif rate and model.context_length > 1 and isinstance(model, DualAR):  # others have no prefix to keep

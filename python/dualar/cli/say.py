@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dualar import default_voice
-from dualar.cli import common, narrating, streaming, text_input
+from dualar.cli import common, narrating, phonemes_shown, streaming, text_input
 from dualar.config import DEFAULT_MAX_NEW_TOKENS, FAMILIES, SamplingConfig
 
 if TYPE_CHECKING:
@@ -32,16 +32,8 @@ def _family_defaults(name: str) -> str:
 
 @app.command()
 def say(
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The WAV file to write, mono; ends in .wav. - is standard output, as with --stream.",
-        ),
-    ],
     model: common.ModelOption,
+    output: phonemes_shown.OutputOption = None,
     text: Annotated[
         str | None, typer.Argument(metavar="TEXT", show_default=False, help="What to say; - reads standard input.")
     ] = None,
@@ -238,6 +230,8 @@ def say(
             show_default="in the model's file, beside it, or in its parent folder",
         ),
     ] = None,
+    lexicon: phonemes_shown.LexiconOption = None,
+    phonemes: phonemes_shown.PhonemesOption = False,
     im_end_id: Annotated[
         int | None,
         typer.Option(
@@ -260,6 +254,10 @@ def say(
     """Say a text: write speech to a WAV file, or as it is made into a player."""
     with common.reporting(quiet=quiet, verbose=verbose):
         words = text_input.read_text(text, file)
+        if phonemes:
+            phonemes_shown.show(words, model, lexicon)
+            return
+        output = phonemes_shown.require_output(output)
         given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "repetition_penalty": repetition_penalty}
         chosen = {k: v for k, v in given.items() if v is not None}
         sampling = None if sampler is None else SamplingConfig.from_options(sampler, **chosen)
@@ -297,6 +295,7 @@ def say(
             kv_type=kv_type,
             tokenizer=tokenizer,
             im_end_id=im_end_id,
+            lexicon=lexicon,
         ) as engine:
             rate = engine.codec.sample_rate / engine.codec.samples_per_frame
             expected = len(words.encode("utf-8", "replace")) / _TEXT_BYTES_PER_SECOND * rate

@@ -21,7 +21,7 @@ from dualar.convert.s2_tensors import codec_ignored, codec_tensors, language_ign
 from dualar.convert.settings import Settings
 from dualar.convert.tiktoken_files import SPECIAL, TIKTOKEN, tiktoken_json
 from dualar.gguf import names
-from dualar.text.tokenizer import CHAT, FILE_NAME, Tokenizer
+from dualar.text.tokenizer import FILE_NAME, Tokenizer
 
 
 def model_file(folder: Path) -> ModelFile:
@@ -29,9 +29,7 @@ def model_file(folder: Path) -> ModelFile:
     source = folder / "config.json"
     config = read_config(Settings(read_json(source), source=str(source)))
     tokenizer_json = _read_tokenizer(folder, config)
-    tokenizer = Tokenizer(tokenizer_json, source=f"{folder}, its tokenizer")
-    metadata = _metadata(config, _semantic_ids(config, tokenizer))
-    metadata[names.PROMPT] = CHAT if config.omni else tokenizer.prompt_kind
+    metadata = _metadata(config, _semantic_ids(config, tokenizer_json, folder))
     language, sound = language_tensors(folder), codec_tensors(folder)
     metadata |= codec_metadata(sound, config.codec)
     metadata[names.TOKENIZER] = tokenizer_json
@@ -53,13 +51,14 @@ def _read_tokenizer(folder: Path, config: Config) -> str:
     raise _core.ModelError(f"[tokenizer] expected {FILE_NAME}, or {TIKTOKEN} and {SPECIAL}, in {folder}, found neither")
 
 
-def _semantic_ids(config: Config, tokenizer: Tokenizer) -> tuple[int, int]:
+def _semantic_ids(config: Config, tokenizer_json: str, folder: Path) -> tuple[int, int]:
+    tokenizer = Tokenizer(tokenizer_json, source=str(folder / FILE_NAME))
     begin, end = config.semantic or (tokenizer.semantic_begin_id, tokenizer.semantic_end_id)
     if begin is None or end is None:
-        raise _core.ModelError(f"[tokenizer] {tokenizer.source}: expected <|semantic:0|> and on, got none")
+        raise _core.ModelError(f"[tokenizer] {folder / FILE_NAME}: expected <|semantic:0|> and on, got none")
     if end - begin + 1 != config.codebook_size:
         raise _core.ModelError(
-            f"[tokenizer] {tokenizer.source}: expected {config.codebook_size} semantic ids, the codebook's size, got "
+            f"[tokenizer] {folder}: expected {config.codebook_size} semantic ids, the codebook's size, got "
             f"{end - begin + 1} ({begin} to {end})"
         )
     tokenizer.check_model(vocab_size=config.vocab_size, semantic_begin_id=begin, semantic_end_id=end)
@@ -93,6 +92,7 @@ def _metadata(c: Config, semantic: tuple[int, int]) -> dict[str, Value]:
         names.O_BIAS: slow.o_bias,
         **({names.SINGLE_TURN: True} if c.single_turn else {}),
         **({} if c.piece_size is None else {names.PIECE_SIZE: c.piece_size}),
+        **({} if c.text_frontend is None else {names.TEXT_FRONTEND: c.text_frontend}),
         names.FAST_CONTEXT_LENGTH: c.num_codebooks + 1,
         names.FAST_EMBEDDING_LENGTH: fast.dim,
         names.FAST_FEED_FORWARD_LENGTH: fast.feed_forward,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from dualar.convert.s2_codec import CodecSettings
 from dualar.convert.settings import Settings
+from dualar.text.frontend import FRONTENDS
 
 OMNI, DUAL_AR = "fish_qwen3_omni", "dual_ar"
 CODEC_CONFIG = "codec_config"
@@ -56,6 +57,7 @@ class Config:
     normed: bool
     single_turn: bool
     piece_size: int | None
+    text_frontend: str | None
     semantic: tuple[int, int] | None
     codec: CodecSettings
 
@@ -87,6 +89,7 @@ def _read_omni(config: Settings) -> Config:
         normed=True,
         single_turn=False,
         piece_size=None,
+        text_frontend=None,
         semantic=(config.integer(ids[0], 0), config.integer(ids[1], 0)) if told else None,
         codec=_codec(config),
     )
@@ -109,6 +112,7 @@ def _read_dual_ar(config: Settings) -> Config:
         normed=config.boolean("norm_fastlayer_input", default=False),
         single_turn=config.boolean("single_turn", default=False),
         piece_size=None if config.is_null("piece_size") else config.integer("piece_size"),
+        text_frontend=None if config.is_null("text_frontend") else config.text("text_frontend", tuple(FRONTENDS)),
         semantic=None,
         codec=_codec(config),
     )

@@ -6,9 +6,12 @@ family's own rules to its file, and the choice between families to `registry.py`
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -16,6 +19,7 @@ import numpy.typing as npt
 
 from dualar._native import _core
 from dualar.config import SamplingConfig
+from dualar.text.frontend import FRONTENDS, TextFrontend
 from dualar.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -52,11 +56,22 @@ class Family(ABC):
     required_tokens: ClassVar[tuple[str, ...]]  # that its tokenizer must have
     takes_history: bool  # earlier turns may stand in its prompt
     longest_text: int | None = None  # that it was trained on, in letters, where that was one sentence; None: any
+    frontend_name: str | None = None  # the text front end that its file asks for; None: the model reads letters
+    frontend: TextFrontend | None = None  # that front end
+    text_options: Mapping[str, str] = MappingProxyType({})  # what a user set of how texts are read; a job's file has it
     min_tokens_before_end: ClassVar[int]  # frames at least, where a request does not say
     needs_speaker_encoder: ClassVar[bool] = False  # to clone a voice
 
     def __init__(self, file: _core.ModelFile) -> None:
         self.path = file.path
+
+    def take_lexicon(self, lexicon: Mapping[str, str]) -> None:
+        """Say the words of a user's lexicon as it has them. ValueError for a model that reads letters."""
+        if self.frontend_name is None:
+            raise ValueError(f"[lexicon] expected none: {self.path} reads letters, not phonemes")
+        self.frontend = FRONTENDS[self.frontend_name](lexicon)
+        content = json.dumps(sorted(lexicon.items()), ensure_ascii=False)
+        self.text_options = {"lexicon": hashlib.sha256(content.encode()).hexdigest()}
 
     @property
     @abstractmethod
@@ -82,10 +97,6 @@ class Family(ABC):
         history: Sequence[Turn] = (),
     ) -> BuiltPrompt:
         """The prompt that makes the model speak `text`; ValueError for what the family or this model does not have."""
-
-    def prompt_name(self, tokenizer: Tokenizer) -> str:
-        """Which prompt this file's model takes, in words; "" where the family has only one."""
-        return ""
 
     def decoded_before(self, voice: Voice | None) -> npt.NDArray[np.int32] | None:
         """Codes that the codec is given before those of a request, and whose sound is dropped; None for none."""

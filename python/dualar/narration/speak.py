@@ -297,7 +297,10 @@ class Narrates:
         if job_path is not None:
             request = Request.of(
                 plain_text(text), voice=found, generation=generation, config=config, model=engine.path,
-                loop={"fast_ar": engine._fast_ar, "kv_type": engine._kv_type, **style.given()},
+                loop={
+                    "fast_ar": engine._fast_ar, "kv_type": engine._kv_type, **style.given(),
+                    **engine._family.text_options,
+                },
             )  # fmt: skip
             job = Job.open(job_path, request, seed=seed, num_codebooks=model.num_codebooks, codec=codec)
             seed = job.seed

@@ -1,0 +1,60 @@
+"""`dualar say --phonemes`: what would be said, piece by piece, without saying it. Owns its options and --lexicon's, and
+--output's, which is not needed there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dualar.cli import common
+
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="The WAV file to write, mono; ends in .wav. - is standard output, as with --stream.",
+        show_default="needed, but for --phonemes",
+    ),
+]
+LexiconOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--lexicon",
+        metavar="FILE",
+        help="How to say words: in each line one and its phonemes, for a model that reads phonemes.",
+        show_default="none",
+    ),
+]
+PhonemesOption = Annotated[
+    bool, typer.Option("--phonemes", help="Print the phonemes that would be said, a line for each piece, and end.")
+]
+
+
+def require_output(output: Path | None) -> Path:
+    if output is None:
+        raise typer.BadParameter("the file to write is missing.", param_hint="'--output' / '-o'")
+    return output
+
+
+def show(text: str, model: Path, lexicon: Path | None) -> None:
+    """Print the phonemes of each piece that the text would be cut into, and tell of words that are guessed."""
+    import dualar
+    from dualar.families.registry import family_of
+    from dualar.narration.plan import plan
+    from dualar.runtime import open_file
+    from dualar.text.frontend import read_lexicon
+
+    family = family_of(open_file(model))
+    if lexicon is not None:
+        family.take_lexicon(read_lexicon(lexicon))
+    if family.frontend is None:
+        common.fail(f"[phonemes] expected a model that reads phonemes, got {model}, which reads letters", common.FAILED)
+    for piece in plan(text, dualar.NarrationConfig().for_model(family.longest_text)):
+        typer.echo(family.frontend.speak(piece.text).phonemes)
+    if unknown := family.frontend.unknown_words(text):
+        common.note(f"guessed from their letters: {', '.join(unknown)}; correct them with /…/ or --lexicon")
