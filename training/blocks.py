@@ -7,6 +7,7 @@ attention with grouped heads, SwiGLU, optional layer scale. Parameter names are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -46,20 +47,35 @@ class LayerScale(nn.Module):
         return x * self.gamma
 
 
+@cache
 def rope_tables(length: int, head_dim: int, base: float) -> tuple[Tensor, Tensor]:
-    """cos and sin [length, head_dim / 2]."""
+    """cos and sin [length, 1, head_dim], each value twice."""
     angles = torch.outer(torch.arange(length).float(), base ** (-torch.arange(0, head_dim, 2).float() / head_dim))
+    angles = angles.repeat_interleave(2, 1)[:, None]
     return angles.cos(), angles.sin()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [B, T, heads, hd], its interleaved pairs turned."""
-    a, b = x[..., 0::2], x[..., 1::2]
-    cos, sin = cos[:, None], sin[:, None]
-    return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+    turned = torch.stack([-x[..., 1::2], x[..., 0::2]], -1).flatten(-2)
+    return torch.addcmul(x * cos, turned, sin)
+
+
+@cache
+def causal_mask(length: int, window: int | None) -> Tensor:
+    """[length, length]: 0 where a position (row) sees another one, -inf elsewhere."""
+    age = torch.arange(length)[:, None] - torch.arange(length)
+    seen = (age >= 0) if window is None else (age >= 0) & (age < window)
+    return torch.zeros(length, length).masked_fill(~seen, float("-inf"))
 
 
 class Attention(nn.Module):
+    """Plain products: on a CPU they are no slower than the fused attention at these lengths, and the weights of the
+    first head are there for `train_lm.py` to guide. keep: whether `forward` leaves them in `first_head` [B, T, T]."""
+
+    keep = False
+    first_head: Tensor
+
     def __init__(self, config: BlockConfig):
         super().__init__()
         self.config = c = config
@@ -69,37 +85,25 @@ class Attention(nn.Module):
             self.q_norm = RMSNorm(c.head_dim, c.eps)
             self.k_norm = RMSNorm(c.head_dim, c.eps)
 
-    def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, T, D] -> each [B, heads, T, hd], rope applied."""
-        c = self.config
-        batch, time, _ = x.shape
-        q, k, v = self.wqkv(x).split([c.heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim], -1)
-        q, k, v = (t.view(batch, time, -1, c.head_dim) for t in (q, k, v))
-        if c.qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        cos, sin = rope_tables(time, c.head_dim, c.rope_base)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-
-    def weights(self, x: Tensor, head: int) -> Tensor:
-        """What each position of [B, T, D] takes of which, in one head: [B, T, T]."""
-        c, time = self.config, x.shape[1]
-        q, k, _ = self._queries_keys_values(x)
-        scores = q[:, head] @ k[:, head // (c.heads // c.kv_heads)].transpose(1, 2) * c.head_dim**-0.5
-        return scores.masked_fill(torch.ones(time, time, dtype=torch.bool).triu(1), float("-inf")).softmax(-1)
-
     def forward(self, x: Tensor) -> Tensor:
         c = self.config
         batch, time, _ = x.shape
-        q, k, v = self._queries_keys_values(x)
-        mask = None
-        if c.window is not None:
-            age = torch.arange(time)[:, None] - torch.arange(time)
-            mask = (age >= 0) & (age < c.window)
-        y = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=c.kv_heads != c.heads
-        )
-        return self.wo(y.transpose(1, 2).reshape(batch, time, -1))
+        heads = c.heads + c.kv_heads
+        qk, v = self.wqkv(x).split([heads * c.head_dim, c.kv_heads * c.head_dim], -1)
+        qk, v = qk.view(batch, time, heads, c.head_dim), v.view(batch, time, c.kv_heads, c.head_dim)
+        if c.qk_norm:
+            weights = (norm.weight.expand(n, -1) for norm, n in ((self.q_norm, c.heads), (self.k_norm, c.kv_heads)))
+            qk = qk * torch.rsqrt(qk.square().mean(-1, keepdim=True) + c.eps) * torch.cat(list(weights))
+        qk = rotate(qk, *rope_tables(time, c.head_dim, c.rope_base))
+        shared = c.heads // c.kv_heads  # query heads that share a key head: one product for all of them
+        q = (qk[:, :, : c.heads] * c.head_dim**-0.5).transpose(1, 2)
+        q = q.reshape(batch, c.kv_heads, shared * time, c.head_dim)
+        scores = (q @ qk[:, :, c.heads :].permute(0, 2, 3, 1)).view(batch, c.heads, time, time)
+        taken = (scores + causal_mask(time, c.window)).softmax(-1)
+        if self.keep:
+            self.first_head = taken[:, 0]
+        y = taken.view(batch, c.kv_heads, shared * time, time) @ v.transpose(1, 2)
+        return self.wo(y.view(batch, c.heads, time, c.head_dim).transpose(1, 2).reshape(batch, time, -1))
 
 
 class FeedForward(nn.Module):

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from training.blocks import BlockConfig, RMSNorm, TransformerBlock
 
@@ -80,9 +81,11 @@ class DualAR(nn.Module):
         tokens, codes = columns[:, 0], columns[:, 1:]
         semantic = (tokens >= c.semantic_begin_id) & (tokens < c.semantic_begin_id + c.codebook_size)
         offsets = torch.arange(c.num_codebooks)[:, None] * c.codebook_size
-        frames = self.codebook_embeddings(codes + offsets).sum(1)
+        frames = F.embedding_bag(
+            (codes + offsets).transpose(1, 2).flatten(0, 1), self.codebook_embeddings.weight, mode="sum"
+        )
         x = self.embeddings(tokens)
-        return torch.where(semantic[..., None], (x + frames) / (c.num_codebooks + 1) ** 0.5, x)
+        return torch.where(semantic[..., None], (x + frames.view_as(x)) / (c.num_codebooks + 1) ** 0.5, x)
 
     def hidden(self, columns: Tensor) -> Tensor:
         """columns [B, 1 + N, T] -> [B, T, D], after the last norm."""
