@@ -38,6 +38,15 @@ class Case:
     def json(self, key: str) -> Any:
         return json.loads(str(self.arrays[key]))
 
+    def voice(self, transcript: str) -> dualar.Voice:
+        codec, model = self.engine.codec, self.engine.model
+        return dualar.Voice(
+            codes=self.arrays["reference_codes"],
+            transcript=transcript,
+            sample_rate=codec.sample_rate,
+            codebook_size=model.codebook_size,
+        )
+
 
 @pytest.fixture(scope="module", params=["s2-like", "s1-like"])
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
@@ -133,13 +142,22 @@ def test_ids_of_texts(case: Case) -> None:
 
 
 def test_prompts(case: Case) -> None:
-    codec, codes = case.engine.codec, case.arrays["reference_codes"]
-    for i, (text, transcript) in enumerate(case.json("prompt_cases") if case.name == "s2-like" else []):
-        voice = None
-        if transcript is not None:
-            size = case.engine.model.codebook_size
-            voice = dualar.Voice(codes=codes, transcript=transcript, sample_rate=codec.sample_rate, codebook_size=size)
-        np.testing.assert_array_equal(case.engine.build_prompt(text, voice=voice), case.arrays[f"prompt_{i}"])
+    cases = {"prompt": ["The kettle is on.", "What Anna says."]}
+    if case.name == "s2-like":
+        cases |= {f"prompt_{i}": found for i, found in enumerate(case.json("prompt_cases"))}
+    for key, (text, transcript) in cases.items():
+        found = case.engine.build_prompt(text, voice=None if transcript is None else case.voice(transcript))
+        np.testing.assert_array_equal(found, case.arrays[key], err_msg=key)
+
+
+def test_from_text_to_codes(case: Case) -> None:
+    """With the voice in the prompt, whose beginning is computed apart and kept."""
+    sampling = dualar.SamplingConfig.fish(temperature=0)
+    options: Any = {"voice": case.voice("What Anna says."), "sampling": sampling, "max_new_tokens": 40}
+    for _ in range(2):
+        found = case.engine.synthesize("The kettle is on.", stall_guard=None, **options)
+        np.testing.assert_array_equal(found.codes, case.arrays["greedy"])
+    assert [entry.uses for entry in case.engine.prefix_cache.entries] == [2]
 
 
 # ---------------------------------------------------------------------------------------------- S1-mini's tokenizer

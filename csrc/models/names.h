@@ -33,6 +33,7 @@ inline constexpr const char* kQkNorm = "fish_speech.attention_qk_norm";
 inline constexpr const char* kQkvBias = "fish_speech.attention_qkv_bias";
 inline constexpr const char* kOBias = "fish_speech.attention_o_bias";
 inline constexpr const char* kSingleTurn = "dualar.single_turn";
+inline constexpr const char* kPrompt = "dualar.prompt";
 inline constexpr const char* kPieceSize = "dualar.piece_size";
 inline constexpr const char* kTextFrontend = "dualar.text_frontend";
 // Fast-AR

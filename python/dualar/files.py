@@ -1,20 +1,33 @@
-"""Output files, written whole or not at all.
+"""Files: output that is written whole or not at all, and input that is not what it stands for.
 
 Owns the check that a file can be written before work begins, and the writing itself: to a temporary name in the same
-folder that is then renamed over the target. Leaves what is written to its callers.
+folder that is then renamed over the target; and the word for a Git LFS pointer. Leaves what is written and read to its
+callers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-if TYPE_CHECKING:
-    pass
+_POINTER = b"version https://git-lfs.github.com/spec/v1"
+POINTER_SIZE = 1024
+"""Bytes that a Git LFS pointer has at most."""
+
+
+def pointer_problem(beginning: bytes) -> str | None:
+    """What is wrong with a file whose first POINTER_SIZE bytes these are, where it is a Git LFS pointer: a note that
+    Git leaves in the place of a large file which was not fetched. None for any other file."""
+    if not beginning.startswith(_POINTER):
+        return None
+    size = re.search(rb"\nsize ([0-9]{1,18})(\n|$)", beginning)
+    of = f" of {int(size.group(1))} bytes" if size else ""
+    return f"expected the file itself{of}, got a Git LFS pointer to it: fetch it with `git lfs pull`"
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

@@ -10,6 +10,7 @@ import os
 
 from dualar._native import _core
 from dualar.config import whole_number
+from dualar.files import POINTER_SIZE, pointer_problem
 
 
 def open_file(path: str | os.PathLike[str]) -> _core.ModelFile:
@@ -21,6 +22,20 @@ def open_file(path: str | os.PathLike[str]) -> _core.ModelFile:
         return _core.ModelFile(os.fsencode(name))
     except UnicodeEncodeError:
         raise ValueError(f"[load] expected a path that this system can name, got {name!r}") from None
+    except _core.ModelError:
+        if problem := _pointer_problem(name):
+            raise _core.ModelError(f"[load] {name}: {problem}") from None
+        raise
+
+
+def _pointer_problem(name: str) -> str | None:
+    try:
+        if not os.path.isfile(name):  # a pipe would make us wait
+            return None
+        with open(name, "rb") as file:
+            return pointer_problem(file.read(POINTER_SIZE))
+    except OSError:
+        return None
 
 
 def open_runtime(*, device: str, threads: int | None) -> _core.Runtime:

@@ -237,6 +237,9 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
             "Memory",
             f"{common.amount(file.nbytes)} weights, {common.amount(model.kv_bytes(positions))} cache for {what}",
         )
+        tokenizer = part(lambda: engine.tokenizer)
+        if tokenizer is not None and (prompt := engine._family.prompt_name(tokenizer)):
+            _line("Prompt", prompt)
         if file.get(names.SINGLE_TURN):
             _line("Voice", "its own alone; the pieces of a long text do not see one another")
         elif rate and model.context_length > 1 and isinstance(model, DualAR):  # others have no prefix to keep

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from dualar._native import _core
 from dualar.convert.published import listed, read_json, refuse_pointer, shown
+from dualar.files import POINTER_SIZE
 
 Float32 = npt.NDArray[np.float32]
 
@@ -125,7 +126,7 @@ def map_file(path: Path) -> mmap.mmap:
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = getattr(error, "strerror", None) or error
         raise _core.ModelError(f"[checkpoint] cannot read {shown(path)}: {reason}") from error
-    refuse_pointer(path, data[:1024])
+    refuse_pointer(path, data[:POINTER_SIZE])
     return data
 
 

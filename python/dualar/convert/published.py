@@ -7,14 +7,12 @@ a file brings goes into a message. Leaves tensors to `checkpoint.py` and `torch_
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from dualar._native import _core
+from dualar.files import POINTER_SIZE, pointer_problem
 
-_POINTER = b"version https://git-lfs.github.com/spec/v1"
-_LONGEST_POINTER = 1024  # what Git LFS allows
 _LONGEST_NAME = 120
 _LISTED = 8
 
@@ -33,14 +31,9 @@ def listed(names: list[str]) -> str:
 
 
 def refuse_pointer(path: Path, beginning: bytes) -> None:
-    """ModelError where a file that begins like this is a Git LFS pointer: a note of what should lie in its place."""
-    if not beginning.startswith(_POINTER):
-        return
-    size = re.search(rb"\nsize ([0-9]{1,18})\n?", beginning[:_LONGEST_POINTER])
-    of = f" of {int(size.group(1))} bytes" if size else ""
-    raise _core.ModelError(
-        f"[checkpoint] {path}: expected the file itself{of}, got a Git LFS pointer to it: fetch it with `git lfs pull`"
-    )
+    """ModelError where a file that begins like this is a Git LFS pointer."""
+    if problem := pointer_problem(beginning[:POINTER_SIZE]):
+        raise _core.ModelError(f"[checkpoint] {path}: {problem}")
 
 
 def read_text(path: Path) -> str:

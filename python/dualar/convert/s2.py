@@ -21,7 +21,7 @@ from dualar.convert.s2_tensors import codec_ignored, codec_tensors, language_ign
 from dualar.convert.settings import Settings
 from dualar.convert.tiktoken_files import SPECIAL, TIKTOKEN, tiktoken_json
 from dualar.gguf import names
-from dualar.text.tokenizer import FILE_NAME, Tokenizer
+from dualar.text.tokenizer import CHAT, FILE_NAME, Tokenizer
 
 
 def model_file(folder: Path) -> ModelFile:
@@ -29,7 +29,9 @@ def model_file(folder: Path) -> ModelFile:
     source = folder / "config.json"
     config = read_config(Settings(read_json(source), source=str(source)))
     tokenizer_json = _read_tokenizer(folder, config)
-    metadata = _metadata(config, _semantic_ids(config, tokenizer_json, folder))
+    tokenizer = Tokenizer(tokenizer_json, source=f"{folder}, its tokenizer")
+    metadata = _metadata(config, _semantic_ids(config, tokenizer))
+    metadata[names.PROMPT] = CHAT if config.omni else tokenizer.prompt_kind
     language, sound = language_tensors(folder), codec_tensors(folder)
     metadata |= codec_metadata(sound, config.codec)
     metadata[names.TOKENIZER] = tokenizer_json
@@ -51,14 +53,13 @@ def _read_tokenizer(folder: Path, config: Config) -> str:
     raise _core.ModelError(f"[tokenizer] expected {FILE_NAME}, or {TIKTOKEN} and {SPECIAL}, in {folder}, found neither")
 
 
-def _semantic_ids(config: Config, tokenizer_json: str, folder: Path) -> tuple[int, int]:
-    tokenizer = Tokenizer(tokenizer_json, source=str(folder / FILE_NAME))
+def _semantic_ids(config: Config, tokenizer: Tokenizer) -> tuple[int, int]:
     begin, end = config.semantic or (tokenizer.semantic_begin_id, tokenizer.semantic_end_id)
     if begin is None or end is None:
-        raise _core.ModelError(f"[tokenizer] {folder / FILE_NAME}: expected <|semantic:0|> and on, got none")
+        raise _core.ModelError(f"[tokenizer] {tokenizer.source}: expected <|semantic:0|> and on, got none")
     if end - begin + 1 != config.codebook_size:
         raise _core.ModelError(
-            f"[tokenizer] {folder}: expected {config.codebook_size} semantic ids, the codebook's size, got "
+            f"[tokenizer] {tokenizer.source}: expected {config.codebook_size} semantic ids, the codebook's size, got "
             f"{end - begin + 1} ({begin} to {end})"
         )
     tokenizer.check_model(vocab_size=config.vocab_size, semantic_begin_id=begin, semantic_end_id=end)

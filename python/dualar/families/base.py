@@ -98,6 +98,10 @@ class Family(ABC):
     ) -> BuiltPrompt:
         """The prompt that makes the model speak `text`; ValueError for what the family or this model does not have."""
 
+    def prompt_name(self, tokenizer: Tokenizer) -> str:
+        """Which prompt this file's model takes, in words; "" where the family has only one."""
+        return ""
+
     def decoded_before(self, voice: Voice | None) -> npt.NDArray[np.int32] | None:
         """Codes that the codec is given before those of a request, and whose sound is dropped; None for none."""
         return None

@@ -1,6 +1,7 @@
-"""The S2 family (Fish Audio S2): a chat prompt, a voice as a reference in it, `<|im_end|>` as the end.
+"""The S2 family (Fish Audio S2 and S1): `<|im_end|>` as the end, and one of two prompts, as the model was trained.
 
-Owns what the family declares and the keys of its files that decide it. Leaves the prompt to `s2_prompt.py`.
+Owns what the family declares and the keys of its files that decide it. Leaves the prompts to `s2_prompt.py` (S2: a
+chat, a voice as a reference in it) and `s1_prompt.py` (S1: turns one after the other).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 from dualar._native import _core
 from dualar.config import FishSampling, SamplingConfig
 from dualar.families.base import Turn
+from dualar.families.s1_prompt import OPEN, build_interleaved_prompt
 from dualar.families.s2_prompt import build_prompt
 from dualar.gguf import names
 from dualar.text.frontend import FRONTENDS
-from dualar.text.tokenizer import S2_REQUIRED, Tokenizer
+from dualar.text.tokenizer import CHAT, INTERLEAVE, S2_REQUIRED, Tokenizer
 from dualar.text.words import require_words
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ from dualar.families.base import Family, Model, Style
 
 
 class S2Family(Family):
-    """The S2 models: a chat prompt, a voice as a reference in it, ends with `<|im_end|>`."""
+    """The models of the fish-speech architecture. Which prompt one takes stands in its file (`dualar.prompt`), else it
+    shows in its tokenizer."""
 
     architecture = names.ARCHITECTURE
     codec_prefix = "c."
@@ -47,6 +50,12 @@ class S2Family(Family):
                 f"[{names.PIECE_SIZE}] expected a number of letters in {file.path}, got {str(longest)[:64]!r}"
             )
         self.longest_text = longest
+        prompt = file.get(names.PROMPT)
+        if prompt not in (None, CHAT, INTERLEAVE):
+            raise _core.ModelError(
+                f"[{names.PROMPT}] expected {CHAT} or {INTERLEAVE} in {file.path}, got {str(prompt)[:64]!r}"
+            )
+        self._prompt = prompt
         frontend = file.get(names.TEXT_FRONTEND)
         if frontend is not None:
             if not isinstance(frontend, str) or frontend not in FRONTENDS:
@@ -56,6 +65,13 @@ class S2Family(Family):
                 )
             self.frontend_name = frontend
             self.frontend = FRONTENDS[frontend]({})
+
+    def prompt_kind(self, tokenizer: Tokenizer) -> str:
+        """Which prompt the model takes, CHAT or INTERLEAVE."""
+        return tokenizer.prompt_kind if self._prompt is None else str(self._prompt)
+
+    def prompt_name(self, tokenizer: Tokenizer) -> str:
+        return {CHAT: "chat (S2)", INTERLEAVE: "turns one after the other (S1)"}[self.prompt_kind(tokenizer)]
 
     @property
     def sampling(self) -> SamplingConfig:
@@ -82,6 +98,11 @@ class S2Family(Family):
                 semantic_begin_id=model.semantic_begin_id,
                 semantic_end_id=model.semantic_end_id,
             )
+            if self.prompt_kind(tokenizer) == INTERLEAVE and tokenizer.control_id(OPEN) is None:
+                raise _core.ModelError(
+                    f"[{names.PROMPT}] expected the control token {OPEN} in {tokenizer.source}, as {file.path} needs, "
+                    "found none"
+                )
         return model
 
     def build_prompt(
@@ -102,7 +123,8 @@ class S2Family(Family):
         if voice is not None and not self.takes_history:
             raise ValueError(f"[voice] expected none: {self.path} speaks with one voice, its own")
         require_words("text", text)
-        return build_prompt(
+        build = build_prompt if self.prompt_kind(tokenizer) == CHAT else build_interleaved_prompt
+        return build(
             text if self.frontend is None else self.frontend.speak(text).phonemes,
             tokenizer=tokenizer,
             num_codebooks=model.num_codebooks,

@@ -53,7 +53,7 @@ def build_prompt(
     for codes that are not integers in [0, codebook_size) of shape [num_codebooks, T >= 1].
     """
     require_words("text", text)
-    prompt = _Prompt(tokenizer, num_codebooks, codebook_size, semantic_begin_id)
+    prompt = PromptMatrix(tokenizer, num_codebooks, codebook_size, semantic_begin_id)
     prompt.template(SYSTEM_OPEN)
     if reference is None:
         prompt.template(SYSTEM_PLAIN)
@@ -74,8 +74,8 @@ def build_prompt(
     return prompt.matrix()
 
 
-class _Prompt:
-    """Columns so far: parts of row 0, each with its codes or None."""
+class PromptMatrix:
+    """A prompt as it is built, column after column."""
 
     def __init__(
         self, tokenizer: PromptTokenizer, num_codebooks: int, codebook_size: int, semantic_begin_id: int
@@ -107,6 +107,7 @@ class _Prompt:
         self._parts.append(np.vstack([self._semantic_begin_id + checked[:1], checked]).astype(np.int32))
 
     def matrix(self) -> Int32:
+        """What was built, int32 [1 + num_codebooks, T]."""
         return np.ascontiguousarray(np.concatenate(self._parts, axis=1))
 
     def _ids(self, ids: list[int]) -> None:

@@ -31,6 +31,7 @@ QK_NORM = "fish_speech.attention_qk_norm"
 QKV_BIAS = "fish_speech.attention_qkv_bias"
 O_BIAS = "fish_speech.attention_o_bias"
 SINGLE_TURN = "dualar.single_turn"  # trained on prompts with no reference and no earlier turns; absent is false
+PROMPT = "dualar.prompt"  # "chat" (S2) or "interleave" (S1); absent: the tokenizer tells
 PIECE_SIZE = "dualar.piece_size"  # trained on texts of one sentence, of at most so many letters; absent: of any kind
 TEXT_FRONTEND = "dualar.text_frontend"  # what makes of a text what the model reads; absent: it reads letters
 # Fast-AR

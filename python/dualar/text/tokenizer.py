@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dualar.files import POINTER_SIZE, pointer_problem
+
 if TYPE_CHECKING:
     import tokenizers
 
@@ -40,6 +42,10 @@ _SEMANTIC = re.compile(r"<\|semantic:([0-9]+)\|>")
 S2_REQUIRED = ("<|im_start|>", "<|im_end|>", "<|voice|>")
 QWEN3_REQUIRED = ("<|im_start|>", "<|im_end|>")
 """Control tokens that a family's prompt needs."""
+
+CHAT, INTERLEAVE = "chat", "interleave"
+"""The prompts of the S2 family: S2's and S1's."""
+_S1_TOKENS = ("<|begin_of_text|>", "<|interleave|>")  # S2's vocabulary, which is Qwen's, has no such beginning
 
 _PROBE = "Naïve 漢字, 😀!\n"
 
@@ -174,6 +180,15 @@ class Tokenizer:
         """Every id that no text can produce: all control tokens but the speaker tags."""
         return frozenset(self._control.values()) - frozenset(self._speaker_ids.values())
 
+    def control_id(self, token: str) -> int | None:
+        """The id of a control token (`<|interleave|>`); None where the vocabulary has no such one."""
+        return self._control.get(token)
+
+    @property
+    def prompt_kind(self) -> str:
+        """Which of the S2 family's prompts these control tokens are of: CHAT, or INTERLEAVE where they are S1's."""
+        return INTERLEAVE if all(token in self._control for token in _S1_TOKENS) else CHAT
+
     def encode_text(self, text: str) -> list[int]:
         """A user's text -> ids, each token once, nothing added before or after.
 
@@ -217,7 +232,10 @@ class Tokenizer:
         try:
             if path.exists() and not path.is_file():  # a pipe would make us wait
                 raise OSError("not a file")
-            text = path.read_text(encoding="utf-8")
+            data = path.read_bytes()
+            if problem := pointer_problem(data[:POINTER_SIZE]):
+                raise _model_error(f"[tokenizer] {path}: {problem}")
+            text = data.decode("utf-8-sig")  # some editors begin a text with a byte-order mark
         except (OSError, UnicodeDecodeError) as error:
             raise _model_error(f"[tokenizer] expected a readable file at {path}, got {error}") from error
         return cls(text, source=str(path), required=required)
