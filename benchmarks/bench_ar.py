@@ -131,7 +131,8 @@ class WholeFrames:
     def __init__(self, model: _core.DualAR, *, context: int, frames: int, fast_ar: str, kv_type: str) -> None:
         config = GenerationConfig(max_new_tokens=frames, min_tokens_before_end=frames, stall_guard=None)
         self._loop = FrameLoop(model, text_prompt(model, context), config, seed=1, fast_ar=fast_ar, kv_type=kv_type)
-        self._steps = self._loop._steps = TimedSteps(self._loop._steps)
+        self._steps = TimedSteps(self._loop._batch._steps)
+        self._loop._batch._steps = self._steps
         self._parts: list[tuple[float, float, float]] = []
 
     def __call__(self) -> None:

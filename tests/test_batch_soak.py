@@ -123,4 +123,4 @@ def test_soak(golden: Any, tmp_path: Path, name: str) -> None:
         assert batch.kv_bytes == sum(s.nbytes for s in model.alive) and len(model.alive) == batch.rows <= ROWS
     assert sum(seen.values()) == REQUESTS and len(seen) == 5
     assert (batch.rows, batch.kv_bytes, len(model.alive)) == (0, 0, 0)
-    assert batch._steps.graph_builds <= 3 * ROWS  # type: ignore[attr-defined]
+    assert batch._steps._batch.graph_builds <= 3 * ROWS  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ import pytest
 from conftest import Golden
 from dualar.codec.codec import Codec
 from dualar.engine import Engine
+from dualar.generation.generate import FrameLoop
 
 TEXT = "the quick brown fox"
 
@@ -103,16 +104,15 @@ def test_two_engines_and_both_fast_paths_agree(engine: Engine, toy_model: Path) 
 
 
 def test_load_options_reach_the_loop(toy_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import dualar.engine
+    from dualar.speech import verbs
 
     seen: list[Any] = []
 
-    def spy(*args: Any, **options: Any) -> dualar.Generation:
+    def spy(*args: Any, **options: Any) -> FrameLoop:
         seen.append((options["fast_ar"], options["kv_type"], options["text_tokens"]))
-        return real(*args, **options)
+        return FrameLoop(*args, **options)
 
-    real = dualar.engine.generate
-    monkeypatch.setattr(dualar.engine, "generate", spy)
+    monkeypatch.setattr(verbs, "FrameLoop", spy)
     with dualar.load(toy_model, threads=1, fast_ar="recompute", kv_type="f16") as engine:
         engine.synthesize(TEXT, seed=0, max_new_tokens=1)
         engine.generate(engine.build_prompt(TEXT), seed=0, max_new_tokens=1)

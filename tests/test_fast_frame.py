@@ -123,7 +123,7 @@ def codes_of(model: Any, prompt: Any, config: SamplingConfig, frames: int, **opt
     by_python = options.pop("by_python", False)
     loop = FrameLoop(model, prompt, asked, seed=11, **options)
     if by_python:
-        loop._steps = InTurn(model, **options)
+        loop._batch._steps = InTurn(model, **options)
     codes = np.stack([frame.codes for frame in loop])
     assert len(codes) == frames
     return codes

@@ -84,7 +84,7 @@ def test_a_thousand_failures(tiny: Path, tmp_path: Path) -> None:
         def run() -> None:
             for name in ("cut", "wrong", "missing"):
                 with pytest.raises(dualar.ModelError):
-                    _core.DualAR(_core.ModelFile(str(tmp_path / f"{name}.gguf")), engine._runtime, im_end_id=1)  # type: ignore[arg-type]
+                    _core.DualAR(_core.ModelFile(str(tmp_path / f"{name}.gguf")), engine.parts.runtime, im_end_id=1)  # type: ignore[arg-type]
             for bad in (np.zeros((2, 2), int), np.full((4, 2), -1), np.zeros((4, 9), int)):
                 with pytest.raises(ValueError, match="prompt"):
                     session.prefill(bad)

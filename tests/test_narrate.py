@@ -43,7 +43,7 @@ FAILURES: dict[str, tuple[Main, str, str | None]] = {
 
 @dataclass
 class Scripted:
-    """A `Speaker` that says what it is told: for a text, what to do at each attempt; by default a few frames."""
+    """A `PieceModel` that says what it is told: for a text, what to do at each attempt; by default a few frames."""
 
     scripts: dict[str, list[Main]] = field(default_factory=dict)
     context_length: int = 2000
@@ -84,7 +84,7 @@ class Scripted:
 
 def narrator(speaker: Scripted, text: str = TEXT, *, seed: int = 5, on: Any = None, **config: Any) -> Narrator:
     return Narrator(
-        text, speaker, NarrationConfig(**{**PIECES, **config}), seed=seed, max_new_tokens=30, sample_rate=RATE,
+        plan(text, NarrationConfig(**{**PIECES, **config})), speaker, seed=seed, max_new_tokens=30, sample_rate=RATE,
         samples_per_frame=FRAME, **(on or {}),
     )  # fmt: skip
 
@@ -134,11 +134,11 @@ def test_where_the_sound_of_a_piece_is() -> None:
 
 def test_the_first_piece_is_short_where_a_sentence_ends() -> None:
     text = " ".join(f"This is sentence number {i} of a text." for i in range(20))
-    pieces = plan(text)
+    pieces = plan(text).pieces
     assert 60 < len(pieces[0].text) <= 121 and 240 < len(pieces[1].text) <= 301
     assert "".join(piece.text for piece in pieces) == text
-    assert len(plan("x" * 200 + ", " + "y" * 200)[0].text) == 202  # no sentence ends early
-    assert [piece.text for piece in plan("One.\r\nTwo\0.")] == ["One.\nTwo."]  # plain text
+    assert len(plan("x" * 200 + ", " + "y" * 200).pieces[0].text) == 202  # no sentence ends early
+    assert [piece.text for piece in plan("One.\r\nTwo\0.").pieces] == ["One.\nTwo."]  # plain text
 
 
 # ------------------------------------------------------------------ context

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from dualar import _core
 from dualar.codec.codec import Codec
-from dualar.loading import make_codec
 from fixtures import qwen3
 from fixtures.gguf_raw import RawGguf
 
@@ -22,7 +21,7 @@ LATENT_ATOL = 1e-4
 
 def load(path: Path) -> Codec:
     file = _core.ModelFile(str(path))
-    return make_codec(file, _core.Codec(file, _core.Runtime(threads=1)), check=lambda: None)
+    return Codec.of(file, _core.Codec(file, _core.Runtime(threads=1)), check=lambda: None)
 
 
 @pytest.fixture(scope="module")

@@ -190,13 +190,13 @@ class Asked:
 
     def __init__(self, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prompts: list[tuple[str, list[str]]] = []
-        build = engine._family.build_prompt
+        build = engine.parts.family.build_prompt
 
         def watched(text: str, **options: Any) -> Any:
             self.prompts.append((text, [turn.text for turn in options["history"]]))
             return build(text, **options)
 
-        monkeypatch.setattr(engine._family, "build_prompt", watched)
+        monkeypatch.setattr(engine.parts.family, "build_prompt", watched)
 
 
 TEXT = "Before. <|speaker:1|>The kettle is on. Do we have milk? <|speaker:0|>None. <|speaker:1|>So be it."

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from types import ModuleType
 
+import dualar
 import pytest
 from dualar.gguf import names, qwen3_codec_names, qwen3_names
 
@@ -47,6 +49,97 @@ def test_names_agree_between_cpp_and_python(header: str, module: ModuleType, at_
     assert in_python == cpp
 
 
-def test_cpp_files_stay_readable() -> None:
-    for source in (ROOT / "csrc").rglob("*.*"):
+# ------------------------------------------------------------------ the Python package
+PACKAGE = ROOT / "python" / "dualar"
+# A module imports only from its own room and from rooms that stand before it.
+ROOMS = [
+    "_version", "_moved", "_native", "config", "files", "codes", "default_voice", "gguf", "model", "runtime", "text",
+    "sampling", "generation", "audio", "codec", "voices", "families", "loading", "speech", "narration", "engine",
+    "wavenet", "convert", "__init__", "cli", "__main__",
+]  # fmt: skip
+
+
+def python_modules() -> dict[str, Path]:
+    """Each module of the package by its name below `dualar`; a package by its folder's, the root as "__init__"."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)] = path
+    return found
+
+
+def imported(path: Path, modules: dict[str, Path]) -> set[str]:
+    """The modules of the package that a file imports, wherever the statement stands, also for type checkers alone."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.removeprefix("dualar.") for alias in node.names if alias.name.startswith("dualar.")}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} has a relative import"
+            package, _, home = (node.module or "").partition(".")
+            for alias in node.names if package == "dualar" else ():
+                full = f"{home}.{alias.name}" if home else alias.name
+                names.add(full if full in modules or full == "_core" else home or "__init__")
+    return names
+
+
+def test_python_modules_import_downwards_only() -> None:
+    modules = python_modules()
+    assert {name.partition(".")[0] for name in modules} == set(ROOMS), "a room is missing in the list, or gone"
+    arrows = 0
+    for name, path in modules.items():
+        for target in imported(path, modules) - {"_core"}:
+            assert ROOMS.index(target.partition(".")[0]) <= ROOMS.index(name.partition(".")[0]), f"{name} -> {target}"
+            arrows += 1
+    assert arrows > 200
+
+
+def test_python_modules_import_in_no_circle() -> None:
+    modules = python_modules()
+    waiting = {name: imported(path, modules) & set(modules) - {name} for name, path in modules.items()}
+    while ready := [name for name, targets in waiting.items() if not targets]:
+        for name in ready:
+            del waiting[name]
+        for targets in waiting.values():
+            targets.difference_update(ready)
+    assert not waiting, f"a circle goes through some of these: {sorted(waiting)}"
+
+
+def test_one_module_imports_the_core() -> None:
+    for name, path in python_modules().items():
+        if name not in ("_native", "__init__"):
+            code = path.read_text(encoding="utf-8")
+            assert "from dualar._core" not in code and "from dualar import _core" not in code, name
+
+
+# The converters may be used without an engine, and WaveNet is a family of its own.
+@pytest.mark.parametrize(("room", "highest"), [("convert", "sampling"), ("wavenet", "sampling")])
+def test_rooms_that_use_only_the_lower_ones(room: str, highest: str) -> None:
+    modules = python_modules()
+    for name in (name for name in modules if name.partition(".")[0] == room):
+        for target in imported(modules[name], modules):
+            used = target.partition(".")[0]
+            assert used == room or ROOMS.index(used) <= ROOMS.index(highest), f"{name} -> {target}"
+
+
+def test_names_for_type_checkers_are_those_that_are_loaded() -> None:
+    typed = {"__version__"}
+    for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.If):
+            typed |= {alias.name for line in node.body if isinstance(line, ast.ImportFrom) for alias in line.names}
+    assert typed == set(dualar.__all__) == {"__version__", *dualar._HOMES}
+
+
+def test_files_stay_readable() -> None:
+    sources = [*(ROOT / "csrc").rglob("*.*"), *PACKAGE.rglob("*.py")]
+    for source in sources:
         assert len(source.read_text(encoding="utf-8").splitlines()) <= 400, source.name
+
+
+def test_functions_stay_readable() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+                length = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+                assert length <= 62, f"{path.name}: {node.name} has {length} lines"

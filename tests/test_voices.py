@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dualar.voices.formats import MAX_BYTES, decode_voice, encode_voice
+from dualar.voices.formats import MAX_BYTES, encode_voice
 from dualar.voices.voice import Voice
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -140,7 +140,7 @@ def test_content_decides_on_loading_and_the_name_on_saving(tmp_path: Path) -> No
 
 
 def test_keys_of_later_writers_are_passed_over() -> None:
-    voice = decode_voice(own_file({**DESCRIPTION, "mood": "calm"}))
+    voice = Voice.decode(own_file({**DESCRIPTION, "mood": "calm"}))
     assert voice.transcript == "hello" and voice.fingerprint is None
 
 
@@ -160,8 +160,8 @@ def test_round_trips(data: st.DataObject) -> None:
         fingerprint=data.draw(st.none() | st.text("abc019-:", max_size=40)),
         name=data.draw(st.none() | st.sampled_from(["anna", "小红", "B.2_c"])),
     )
-    same(voice, decode_voice(encode_voice(voice)))
-    same(voice, decode_voice(encode_voice(voice, "s2voice")), s2=True)
+    same(voice, Voice.decode(encode_voice(voice)))
+    same(voice, Voice.decode(encode_voice(voice, "s2voice")), s2=True)
 
 
 # ------------------------------------------------------------------ damage
@@ -169,27 +169,27 @@ def test_every_truncation_and_every_flipped_bit_is_found() -> None:
     data = encode_voice(made())
     for end in range(len(data)):
         with pytest.raises(ValueError, match=r"^\[voice\] expected .* in x\.voice, got "):
-            decode_voice(data[:end], source="x.voice")
+            Voice.decode(data[:end], source="x.voice")
     for bit in range(8 * len(data)):
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ValueError, match=r"^\[voice\] expected .* in x\.voice, got "):
-            decode_voice(bytes(changed), source="x.voice")
+            Voice.decode(bytes(changed), source="x.voice")
     with pytest.raises(ValueError, match="longer than it says"):
-        decode_voice(data + b"\0")
+        Voice.decode(data + b"\0")
 
 
 def test_s2voice_cut_or_flipped_is_refused_or_consistent() -> None:
     data = s2_file()
     for end in range(len(data)):
         with pytest.raises(ValueError, match=r"^\[voice\]"):
-            decode_voice(data[:end])
+            Voice.decode(data[:end])
     refused = 0
     for bit in range(8 * len(data)):
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         try:
-            voice = decode_voice(bytes(changed))
+            voice = Voice.decode(bytes(changed))
         except ValueError as error:
             assert str(error).startswith("[voice]")
             refused += 1
@@ -205,7 +205,7 @@ def test_s2voice_cut_or_flipped_is_refused_or_consistent() -> None:
 )
 def test_any_bytes_are_a_voice_or_a_value_error(rest: bytes, start: bytes) -> None:
     try:
-        decode_voice(start + rest)
+        Voice.decode(start + rest)
     except ValueError as error:
         assert str(error).startswith("[voice]")
 
@@ -216,7 +216,7 @@ def test_any_bytes_are_a_voice_or_a_value_error(rest: bytes, start: bytes) -> No
     | st.dictionaries(st.text(max_size=2), st.integers(), max_size=1)))  # fmt: skip
 def test_any_description_with_a_right_checksum_is_a_voice_or_a_value_error(changes: dict[str, Any]) -> None:
     try:
-        decode_voice(own_file({**DESCRIPTION, **changes}))
+        Voice.decode(own_file({**DESCRIPTION, **changes}))
     except ValueError as error:
         assert str(error).startswith("[voice]")
 
@@ -258,7 +258,7 @@ def test_contradictions_are_named(data: bytes, words: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=words):
-            decode_voice(data)
+            Voice.decode(data)
         assert tracemalloc.get_traced_memory()[1] < 4_000_000, "a size in the file was believed"
     finally:
         tracemalloc.stop()

@@ -1,46 +1,43 @@
 """A loaded model file, from text to sound.
 
-Owns `load` and `Engine`: its lifetime, and the way from text over codes to samples. Leaves what a file holds and lacks
-to `loading.py`, what differs between families of models to `dualar.families`, codes to `dualar.generation`, samples to
-`dualar.codec`, voices to `dualar.voices`, long texts to `dualar.narration`, several requests at once to
-`dualar.speech`.
+Owns `load` and `Engine`: its lifetime and its verbs. Leaves the parts of a file to `loading.py`, what a verb does to
+`dualar.speech` and `dualar.narration`, and what differs between families of models to `dualar.families`.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Literal, get_args
+from typing import Unpack, get_args
 
 from dualar._native import _core
 from dualar.audio.clip import Audio
 from dualar.codec.codec import Codec
-from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard
+from dualar.config import SamplingConfig
 from dualar.default_voice import default_model
-from dualar.families.base import Model, Style, Turn
-from dualar.families.registry import family_of
-from dualar.generation.frames import Frame, Generation
-from dualar.generation.generate import FrameLoop, generate
+from dualar.families.base import CoreModel
+from dualar.generation.batch import DEFAULT_MAX_ROWS, Batch
+from dualar.generation.frames import Generation
+from dualar.generation.many import generate_batch
 from dualar.generation.prefix_cache import DEFAULT_PREFIX_CACHE_BYTES, PrefixCache
-from dualar.loading import load_parts, make_codec, no_codec, no_speaker_encoder
+from dualar.generation.requests import BatchResult, GenerationOptions, GenerationRequest
+from dualar.loading import EngineParts, FastAR, KvType, LexiconLike, load_parts
 from dualar.model import BuiltPrompt, PromptLike
-from dualar.narration.speak import Narrates
+from dualar.narration import speak
+from dualar.narration.config import NarrationConfig
+from dualar.narration.plan import NarrationProgress, TextPlan, plan
+from dualar.narration.result import Narration
+from dualar.narration.speak import DEFAULT_CADENCE, NarrationStream
 from dualar.runtime import ForkGuard, number, one_of, open_file, open_runtime
+from dualar.speech import verbs
+from dualar.speech.request import PromptBuilder, SpeechOptions, SpeechRequest, StyleOptions
 from dualar.speech.stream import DEFAULT_MAX_AHEAD, SpeechStream
-from dualar.speech.verbs import Batches, decoded
-from dualar.text.frontend import Spoken, read_lexicon
-from dualar.text.tokenizer import METADATA_KEY, Tokenizer
+from dualar.text.frontend import Spoken
+from dualar.text.tokenizer import Tokenizer
 from dualar.voices.clone import AudioSource, clone_voice
-from dualar.voices.find import find_voice, require_codec
-from dualar.voices.speaker_encoder import SpeakerEncoder
+from dualar.voices.speaker_encoder import no_speaker_encoder
 from dualar.voices.voice import Voice
-
-FastAR = Literal["cached", "recompute"]
-KvType = Literal["auto", "f32", "f16"]
-VoiceLike = Voice | str | os.PathLike[str]
-LexiconLike = Mapping[str, str] | str | os.PathLike[str]
 
 
 def load(
@@ -77,7 +74,7 @@ def load(
     )  # fmt: skip
 
 
-class Engine(Narrates, Batches):
+class Engine:
     """One model file on one device. Made by `load`.
 
     Requests do not see each other: each has its own session, and one engine may serve several threads, whose
@@ -86,7 +83,7 @@ class Engine(Narrates, Batches):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | _core.ModelFile,
         *,
         device: str = "cpu",
         threads: int | None = None,
@@ -97,42 +94,33 @@ class Engine(Narrates, Batches):
         prefix_cache_bytes: int = DEFAULT_PREFIX_CACHE_BYTES,
         lexicon: LexiconLike | None = None,
     ) -> None:
-        """As `load`, which is the way to make one."""
+        """As `load`, which is the way to make one; path may also be a file that is open already."""
         one_of("fast_ar", fast_ar, get_args(FastAR))
         one_of("kv_type", kv_type, get_args(KvType))
         im_end_id = number("im_end_id", im_end_id, 0)
-        self._prefix_cache = PrefixCache(prefix_cache_bytes)
+        prefix_cache = PrefixCache(prefix_cache_bytes)
         file = open_file(path)
-        self._family = family_of(file)
-        if lexicon is not None:
-            self._family.take_lexicon(lexicon if isinstance(lexicon, Mapping) else read_lexicon(lexicon))
-        self._fast_ar = fast_ar
-        self._kv_type = kv_type
-        self._fork_guard = ForkGuard(file.path)
-        self._closed = False
         self._path = file.path
-        self._runtime: _core.Runtime | None = open_runtime(device=device, threads=threads)
-        self._device, self._threads = self._runtime.device, self._runtime.threads
-        self._tokenizer: Tokenizer | None
-        if isinstance(tokenizer, Tokenizer):
-            self._tokenizer = tokenizer
-        else:
-            self._tokenizer = Tokenizer.find_or_none(
-                file.path,
-                metadata_value=file.get(METADATA_KEY),
-                explicit=tokenizer,
-                required=self._family.required_tokens,
-            )
-        self._model: Model | None
-        self._codec: Codec | None = None
-        self._speaker: SpeakerEncoder | None = None
-        self._model, codec, speaker, self._no_model = load_parts(
-            file, self._family, self._runtime, self._tokenizer, im_end_id
-        )
-        if codec is not None:
-            self._codec = make_codec(file, codec, check=self._check)
-        if speaker is not None:
-            self._speaker = SpeakerEncoder(speaker, check=self._check)
+        self._fork_guard = ForkGuard(file.path)
+        runtime = open_runtime(device=device, threads=threads)
+        self._device, self._threads = runtime.device, runtime.threads
+        self._parts: EngineParts | None = load_parts(
+            file, runtime, tokenizer=tokenizer, im_end_id=im_end_id, prefix_cache=prefix_cache, fast_ar=fast_ar,
+            kv_type=kv_type, lexicon=lexicon, check=self._check,
+        )  # fmt: skip
+
+    @property
+    def parts(self) -> EngineParts:
+        """What the engine is made of, for the package's own faces: no part of the public interface.
+
+        A request takes it once, because close() may come from another thread. ValueError once closed, BackendError in a
+        forked child.
+        """
+        parts = self._parts
+        if parts is None:
+            raise ValueError(f"[engine] expected an open engine, got one that was closed ({self._path})")
+        self._fork_guard()
+        return parts
 
     @property
     def path(self) -> str:
@@ -150,75 +138,52 @@ class Engine(Narrates, Batches):
         return self._threads
 
     @property
-    def model(self) -> Model:
+    def model(self) -> CoreModel:
         """The Slow-AR and Fast-AR, as a DualAR or a Qwen3TTS.
 
         ModelError where the file has none, or nothing tells which token ends speech.
         """
-        model = self._model  # before the check: close() may come from another thread
-        self._check()
-        if model is None:
-            raise _core.ModelError(self._no_model)
-        return model
+        return self.parts.model
 
     @property
     def codec(self) -> Codec:
         """The codec; ModelError where the file has none."""
-        codec = self._codec
-        self._check()
-        if codec is None:
-            raise _core.ModelError(no_codec(self._path, self._family))
-        return codec
+        return self.parts.codec
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer; ModelError where there is none."""
-        tokenizer = self._tokenizer
-        self._check()
-        if tokenizer is None:
-            raise _core.ModelError(
-                f"[load] expected a tokenizer in {self._path}, or tokenizer.json beside it or in its parent folder; "
-                "found none: pass tokenizer="
-            )
-        return tokenizer
+        return self.parts.tokenizer
 
     @property
     def prefix_cache(self) -> PrefixCache:
         """What is kept of voices' prompts: nbytes, entries, limit (to set), clear(). It changes no result."""
-        self._check()
-        return self._prefix_cache
+        return self.parts.prefix_cache
 
     @property
     def sampling(self) -> SamplingConfig:
         """How codes are drawn where a request does not say: the family's, or what the file was published with."""
-        return self._family.sampling
+        return self.parts.sampling
 
     def spoken(self, text: str) -> Spoken:
         """What this model says of `text`: its phonemes, and each word with the place in the text that it stands for.
 
         ValueError for a text that the model's front end cannot read; ModelError for a model that reads letters.
         """
-        if self._family.frontend is None:
+        frontend = self.parts.family.frontend
+        if frontend is None:
             raise _core.ModelError(
                 f"[spoken] expected a model that reads phonemes, got {self._path}, which reads letters"
             )
-        return self._family.frontend.speak(text)
+        return frontend.speak(text)
 
-    def build_prompt(
-        self,
-        text: str,
-        *,
-        voice: VoiceLike | None = None,
-        language: str | None = None,
-        speaker: str | None = None,
-        instruct: str | None = None,
-    ) -> BuiltPrompt:
+    def build_prompt(self, text: str | SpeechRequest, **options: Unpack[StyleOptions]) -> BuiltPrompt:
         """The prompt that makes this model speak `text`: int32 [1 + num_codebooks, T], or a TalkerPrompt.
 
-        Options and errors as for `synthesize`.
+        options: voice, language, speaker and instruct of `SpeechRequest`. Errors as for `synthesize`.
         """
-        style = Style(language=language, speaker=speaker, instruct=instruct)
-        return self._prompt(text, voice, style, self.model, self._codec, self.tokenizer)
+        parts, request = self.parts, SpeechRequest.of(text, **options)
+        return PromptBuilder.of(parts, request).prompt(request.text)
 
     def clone(
         self, audio_or_path: AudioSource, transcript: str | None = None, *, sample_rate: int | None = None
@@ -232,70 +197,35 @@ class Engine(Narrates, Batches):
         without words, none where it is needed, or a sample_rate beside a file, which has its own; ModelError for a
         model that was not made to clone voices.
         """
-        codec, speaker = self.codec, self._speaker
-        if speaker is None and self._family.needs_speaker_encoder:
+        parts = self.parts
+        codec, encoder = parts.codec, parts.speaker_encoder
+        if encoder is None and parts.family.needs_speaker_encoder:
             raise _core.ModelError(no_speaker_encoder(self._path))
-        return clone_voice(codec, audio_or_path, transcript, speaker_encoder=speaker, sample_rate=sample_rate)
+        return clone_voice(codec, audio_or_path, transcript, speaker_encoder=encoder, sample_rate=sample_rate)
 
-    def generate(
-        self,
-        prompt: PromptLike,
-        *,
-        max_new_tokens: int | None = None,
-        min_tokens_before_end: int | None = None,
-        sampling: SamplingConfig | None = None,
-        seed: int | None = None,
-        on_frame: Callable[[Frame], object] | None = None,
-        stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
-        text_tokens: int | None = None,
-    ) -> Generation:
-        """Codes for a prompt, which `build_prompt` makes of text.
+    def plan(self, text: str, config: NarrationConfig | None = None) -> TextPlan:
+        """How `narrate` would cut a text into pieces; its `is_long` says whether the text is for `narrate` at all.
 
-        max_new_tokens: frames at most, by default 1024 or what the context leaves. min_tokens_before_end: frames at
-        least, by default 0, or 2 for Qwen3-TTS. sampling: by default `Engine.sampling`. seed: by default a random one,
-        given back. on_frame is called with each Frame as it is made; a return that is False stops, and keeps the frames
-        so far. stall_guard ends runaways; None turns it off. text_tokens: the text's length, for the guard's limit of
-        frames per text token.
+        ValueError for a text with nothing to speak.
+        """
+        return plan(text, config, longest_text=self.parts.family.longest_text)
+
+    def generate(self, prompt: PromptLike, **options: Unpack[GenerationOptions]) -> Generation:
+        """Codes for a prompt, which `build_prompt` makes of text. options: the fields of `GenerationRequest`.
 
         Errors: ValueError for a prompt or number out of range, ModelError for NaN logits, BackendError for the device.
         """
-        return generate(
-            self.model,
-            prompt,
-            max_new_tokens=max_new_tokens,
-            min_tokens_before_end=self._at_least(min_tokens_before_end),
-            sampling=self.sampling if sampling is None else sampling,
-            seed=seed,
-            on_frame=on_frame,
-            stall_guard=stall_guard,
-            text_tokens=text_tokens,
-            fast_ar=self._fast_ar,
-            kv_type=self._kv_type,
-            prefix_cache=self._prefix_cache,
-        )
+        return verbs.generate(self.parts, GenerationRequest(prompt=prompt, **options))
 
     def synthesize(
         self,
-        text: str,
+        text: str | SpeechRequest,
         *,
-        voice: VoiceLike | None = None,
-        language: str | None = None,
-        speaker: str | None = None,
-        instruct: str | None = None,
-        seed: int | None = None,
-        sampling: SamplingConfig | None = None,
-        max_new_tokens: int | None = None,
-        min_tokens_before_end: int | None = None,
-        on_frame: Callable[[Frame], object] | None = None,
         on_decode: Callable[[int, int], object] | None = None,
-        stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
+        **options: Unpack[SpeechOptions],
     ) -> Audio:
-        """Text to speech. Options as for `generate`; on_decode is called with (frames decoded, frames) per block.
-
-        voice: a Voice, a path of a voice file, or the name of a voice in the store (`dualar voice list`); a str is a
-        path where it has a separator or ends in .voice or .s2voice. By default the model chooses one. language (a
-        name or "auto"), speaker (one of the model's own voices), instruct (how to speak, in words): of Qwen3-TTS
-        models, each where its kind has it.
+        """Text to speech. options: the fields of `SpeechRequest`; on_decode is called with (frames decoded, frames) per
+        block.
 
         A model may end before its first frame. Then the Audio has no samples, and saving it is a ValueError;
         min_tokens_before_end=1 rules it out.
@@ -305,86 +235,129 @@ class Engine(Narrates, Batches):
         lacks a part that speech needs.
         """
         # All parts at once: a close() by another thread, from here on, does not stop this request.
-        model, codec, tokenizer = self.model, self.codec, self.tokenizer
-        style = Style(language=language, speaker=speaker, instruct=instruct)
-        found = None if voice is None else find_voice(voice)
-        generation = generate(
-            model,
-            self._prompt(text, found, style, model, codec, tokenizer),
-            max_new_tokens=max_new_tokens,
-            min_tokens_before_end=self._at_least(min_tokens_before_end),
-            sampling=self.sampling if sampling is None else sampling,
-            seed=seed,
-            on_frame=on_frame,
-            stall_guard=stall_guard,
-            text_tokens=len(tokenizer.encode_text(text)),
-            fast_ar=self._fast_ar,
-            kv_type=self._kv_type,
-            prefix_cache=self._prefix_cache,
-        )
-        return decoded(generation, codec, on_decode, before=self._family.decoded_before(found))
+        return verbs.synthesize(self.parts, SpeechRequest.of(text, **options), on_decode=on_decode)
 
     def stream(
         self,
-        text: str,
+        text: str | SpeechRequest,
         *,
-        voice: VoiceLike | None = None,
-        language: str | None = None,
-        speaker: str | None = None,
-        instruct: str | None = None,
         frames_per_chunk: int | Sequence[int] = 1,
-        seed: int | None = None,
-        sampling: SamplingConfig | None = None,
-        max_new_tokens: int | None = None,
-        min_tokens_before_end: int | None = None,
-        stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
         max_ahead: int = DEFAULT_MAX_AHEAD,
+        **options: Unpack[SpeechOptions],
     ) -> SpeechStream:
         """Text to speech, chunk by chunk as it is made: an iterator of AudioChunk, to be closed or used with `with`.
 
         frames_per_chunk: how many frames a chunk has; of several numbers, each is for one chunk and the last for all
         the rest, so (1, 2, 4, 8) starts at once and grows cheaper. The last chunk may be shorter. max_ahead: chunks
-        that may wait to be taken; the work stops while so many do. Other options as for `generate`. The codes are
-        those of `synthesize` with the same options, the samples too, but for rounding. After the last chunk `result`
-        has the whole Generation. Computing starts with the call, in a thread of its own.
+        that may wait to be taken; the work stops while so many do. options: the fields of `SpeechRequest`. The codes
+        are those of `synthesize` with the same options, the samples too, but for rounding. After the last chunk
+        `result` has the whole Generation. Computing starts with the call, in a thread of its own, which calls on_frame.
 
         Errors: as for `synthesize`, those of the model or the device from the iterator.
         """
-        began = time.perf_counter()
-        model, codec, tokenizer = self.model, self.codec, self.tokenizer
-        style = Style(language=language, speaker=speaker, instruct=instruct)
-        config = GenerationConfig(
-            max_new_tokens=max_new_tokens,
-            min_tokens_before_end=self._at_least(min_tokens_before_end),
-            sampling=self.sampling if sampling is None else sampling,
-            stall_guard=stall_guard,
-        )
-        found = None if voice is None else find_voice(voice)
-        loop = FrameLoop(
-            model,
-            self._prompt(text, found, style, model, codec, tokenizer),
-            config,
-            seed=seed,
-            text_tokens=len(tokenizer.encode_text(text)),
-            fast_ar=self._fast_ar,
-            kv_type=self._kv_type,
-            prefix_cache=self._prefix_cache,
-        )
-        return SpeechStream(
-            loop,
-            codec._stream(None, before=self._family.decoded_before(found)),
-            sample_rate=codec.sample_rate,
-            frames_per_chunk=frames_per_chunk,
-            max_ahead=max_ahead,
+        return verbs.stream(
+            self.parts, SpeechRequest.of(text, **options), frames_per_chunk=frames_per_chunk, max_ahead=max_ahead,
             check=self._fork_guard,
-            began=began,
-        )
+        )  # fmt: skip
+
+    def batch(self, *, max_rows: int = DEFAULT_MAX_ROWS, max_kv_bytes: int | None = None) -> Batch:
+        """A Batch, which requests join and leave while it runs.
+
+        max_rows: rows at once, 1 to 256. max_kv_bytes: of their KV caches together; None is no limit.
+        """
+        return verbs.batch(self.parts, max_rows=max_rows, max_kv_bytes=max_kv_bytes)
+
+    def generate_batch(
+        self,
+        requests: Iterable[GenerationRequest],
+        *,
+        max_rows: int = DEFAULT_MAX_ROWS,
+        max_kv_bytes: int | None = None,
+    ) -> Iterator[BatchResult[Generation]]:
+        """Codes for many prompts, max_rows at a time: each request's result as it ends, so in any order.
+
+        A row that fails has its error in its result and does not disturb the others; `BatchResult.get` raises it. So
+        does one whose `on_frame` raises. Requests start in order, as rows and memory become free. Closing the iterator
+        cancels what still runs. ValueError, before anything is computed, for a request that is wrong or needs more than
+        max_kv_bytes for itself.
+        """
+        return generate_batch(self.batch(max_rows=max_rows, max_kv_bytes=max_kv_bytes), requests)
+
+    def synthesize_batch(
+        self,
+        requests: Iterable[str | SpeechRequest],
+        *,
+        max_rows: int = DEFAULT_MAX_ROWS,
+        max_kv_bytes: int | None = None,
+    ) -> Iterator[BatchResult[Audio]]:
+        """Speech for many texts, as `generate_batch`: each one's Audio as it ends.
+
+        A text is decoded when it has ended, while the others wait: the decoder is bound by arithmetic and not by
+        reading its weights, so nothing would be gained by decoding several at once (`benchmarks/bench_codec.py`).
+        """
+        return verbs.synthesize_batch(self.parts, requests, max_rows=max_rows, max_kv_bytes=max_kv_bytes)
+
+    def narrate(
+        self,
+        text: str | SpeechRequest,
+        *,
+        config: NarrationConfig | None = None,
+        plan: TextPlan | None = None,
+        job: str | os.PathLike[str] | None = None,
+        on_piece: Callable[[NarrationProgress], object] | None = None,
+        **options: Unpack[SpeechOptions],
+    ) -> Narration:
+        """Text of any length to speech: cut at sentence ends, spoken piece by piece, put together with pauses.
+
+        Each piece is asked for with the turns before it as context, so that the speech goes on as it began. Speaker
+        tags (`<|speaker:1|>`) make turns of their own. config: how long pieces and pauses are, how much context, how
+        often a piece that fails is tried again; then it is left out, and named in `failed`; and how many pieces are
+        spoken at once (`NarrationConfig.rows`). plan: in place of a config, what `Engine.plan` made of the text.
+        options: the fields of `SpeechRequest`; Qwen3-TTS models have no place for context.
+        seed: the same one, the same samples; each piece has its own from it (`dualar.narration.plan.piece_seed`).
+
+        job: a file in which finished pieces are kept; one that exists is continued, if text, voice, options and model
+        are those that began it (else a ValueError says what differs). on_frame is called with each Frame, its index
+        counted in its piece (with several rows the frames of several pieces come in turn), on_piece after each piece;
+        a return that is False stops, and what was finished is kept.
+
+        Errors: as for `synthesize`; BackendError ends the whole, a job keeps what was finished.
+        """
+        parts, request = self.parts, SpeechRequest.of(text, **options)
+        text_plan = speak.planned(parts, request, config, plan)
+        return speak.narrate(parts, request, text_plan=text_plan, job=job, on_piece=on_piece)
+
+    def narrate_stream(
+        self,
+        text: str | SpeechRequest,
+        *,
+        config: NarrationConfig | None = None,
+        plan: TextPlan | None = None,
+        job: str | os.PathLike[str] | None = None,
+        on_piece: Callable[[NarrationProgress], object] | None = None,
+        frames_per_chunk: int | Sequence[int] = DEFAULT_CADENCE,
+        max_ahead: int = DEFAULT_MAX_AHEAD,
+        first_sample: int = 0,
+        **options: Unpack[SpeechOptions],
+    ) -> NarrationStream:
+        """`narrate`, chunk by chunk: one iterator of AudioChunk for the whole, to be closed or used with `with`.
+
+        A piece is heard once it is finished, while the next one is made. frames_per_chunk: as for `stream`, anew for
+        each piece; with the default the samples are those of `narrate`, else but for rounding. first_sample: begin
+        there, which must be the end of a piece that the job has: what is before it was written. The callbacks are
+        called in the stream's thread.
+        """
+        parts, request = self.parts, SpeechRequest.of(text, **options)
+        return speak.narrate_stream(
+            parts, request, text_plan=speak.planned(parts, request, config, plan), job=job, on_piece=on_piece,
+            frames_per_chunk=frames_per_chunk, max_ahead=max_ahead, first_sample=first_sample, check=self._fork_guard,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Give the weights back. Requests still running in other threads end first; a later use is a ValueError."""
-        self._closed = True
-        self._prefix_cache.limit = 0  # those that still run hold it
-        self._model = self._codec = self._speaker = self._runtime = self._tokenizer = None
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.prefix_cache.limit = 0  # those that still run hold it
 
     def __enter__(self) -> Engine:
         self._check()
@@ -396,32 +369,8 @@ class Engine(Narrates, Batches):
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"device={self._device!r}, threads={self._threads}"
+        state = "closed" if self._parts is None else f"device={self._device!r}, threads={self._threads}"
         return f"<dualar.Engine {self._path!r} {state}>"
 
     def _check(self) -> None:
-        if self._closed:
-            raise ValueError(f"[engine] expected an open engine, got one that was closed ({self._path})")
-        self._fork_guard()
-
-    def _at_least(self, frames: int | None) -> int:
-        return self._family.min_tokens_before_end if frames is None else frames
-
-    def _prompt(
-        self,
-        text: str,
-        voice: VoiceLike | None,
-        style: Style,
-        model: Model,
-        codec: Codec | None,
-        tokenizer: Tokenizer,
-        history: Sequence[Turn] = (),
-    ) -> BuiltPrompt:
-        found = None
-        if voice is not None:
-            found = find_voice(voice)
-            if codec is not None:  # without one, the shape and range of the codes are checked with the prompt
-                require_codec(found, codec, source=self._path)
-        return self._family.build_prompt(
-            text, model=model, tokenizer=tokenizer, voice=found, style=style, history=history
-        )
+        self.parts  # noqa: B018  # raises where the engine may not be used

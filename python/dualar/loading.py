@@ -1,65 +1,110 @@
 """The parts of a model file: which of them are there, and one error for everything that is wrong with them.
 
-Owns the loading of the transformers, the codec and the speaker encoder from one open file. Leaves opening the file to
+Owns `EngineParts`, what an engine is made of, and its loading from one open file. Leaves opening the file to
 `runtime.py`, each part's own tensors to the compiled core, and using the parts to `engine.py`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from dualar._native import _core
-from dualar.codec.codec import Codec
-from dualar.codec.fingerprint import codec_fingerprint
-from dualar.families.base import Family, Model
+from dualar.codec.codec import Codec, has_codec, no_codec
+from dualar.config import SamplingConfig
+from dualar.families.base import CoreModel, Family
 from dualar.families.registry import family_of
+from dualar.generation.prefix_cache import PrefixCache
 from dualar.runtime import ForkGuard, open_file, open_runtime
-from dualar.text.tokenizer import Tokenizer
-from dualar.voices.speaker_encoder import SpeakerEncoder
+from dualar.text.frontend import read_lexicon
+from dualar.text.tokenizer import METADATA_KEY, Tokenizer
+from dualar.voices.speaker_encoder import SpeakerEncoder, no_speaker_encoder
+
+FastAR = Literal["cached", "recompute"]
+KvType = Literal["auto", "f32", "f16"]
+LexiconLike = Mapping[str, str] | str | os.PathLike[str]
 
 
-def load_codec(path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Codec:
-    """What `Codec.load` does; here because it shares the opening of files and devices."""
-    file = open_file(path)
-    family = family_of(file)
-    if not _has_codec(file, family):
-        raise _core.ModelError(no_codec(file.path, family))
-    runtime = open_runtime(device=device, threads=threads)
-    return make_codec(file, _core.Codec(file, runtime), check=ForkGuard(file.path))
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EngineParts:
+    """What an engine is made of. A request takes them once: an engine that is closed meanwhile does not stop it.
 
+    path: the file's. runtime: the device and its threads. found_*: the parts, None where the file has none; no_model
+    says why there is no model. prefix_cache: voices' prompts that are kept computed. fast_ar, kv_type: as for
+    `dualar.load`.
+    """
 
-def make_codec(file: _core.ModelFile, core: _core.Codec, *, check: Callable[[], None]) -> Codec:
-    """The compiled codec of an open file, with its fingerprint."""
-    geometry = [core.sample_rate, core.samples_per_frame, *core.codebook_sizes]
-    return Codec(core, check=check, fingerprint=codec_fingerprint(file, geometry=geometry))
+    path: str
+    runtime: _core.Runtime
+    family: Family
+    found_model: CoreModel | None
+    found_codec: Codec | None
+    found_tokenizer: Tokenizer | None
+    speaker_encoder: SpeakerEncoder | None
+    no_model: str
+    no_codec: str
+    prefix_cache: PrefixCache
+    fast_ar: FastAR
+    kv_type: KvType
+
+    @property
+    def model(self) -> CoreModel:
+        """The Slow-AR and Fast-AR; ModelError where there are none."""
+        if self.found_model is None:
+            raise _core.ModelError(self.no_model)
+        return self.found_model
+
+    @property
+    def codec(self) -> Codec:
+        """The codec; ModelError where the file has none."""
+        if self.found_codec is None:
+            raise _core.ModelError(self.no_codec)
+        return self.found_codec
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; ModelError where there is none."""
+        if self.found_tokenizer is None:
+            raise _core.ModelError(
+                f"[load] expected a tokenizer in {self.path}, or tokenizer.json beside it or in its parent folder; "
+                "found none: pass tokenizer="
+            )
+        return self.found_tokenizer
+
+    @property
+    def sampling(self) -> SamplingConfig:
+        """How codes are drawn where a request does not say: the family's, or what the file was published with."""
+        return self.family.sampling
 
 
 def load_parts(
-    file: _core.ModelFile, family: Family, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
-) -> tuple[Model | None, _core.Codec | None, _core.SpeakerEncoder | None, str]:
-    """The transformers, the codec, the speaker encoder, and why the first are None. One ModelError for all that is
-    wrong with any of them."""
-    problems: list[str] = []
-    speaker: _core.SpeakerEncoder | None = None
-    model: Model | None = None
-    codec: _core.Codec | None = None
-    no_model = ""
-    if not _has_model(file, family):
-        no_model = (
-            f"[load] expected a speech model in {file.path}, found codec tensors alone: "
-            "codes can be decoded with this file, not made"
+    file: _core.ModelFile,
+    runtime: _core.Runtime,
+    *,
+    tokenizer: str | os.PathLike[str] | Tokenizer | None,
+    im_end_id: int | None,
+    prefix_cache: PrefixCache,
+    fast_ar: FastAR,
+    kv_type: KvType,
+    lexicon: LexiconLike | None,
+    check: Callable[[], None],
+) -> EngineParts:
+    """All parts of an open file; one ModelError for all that is wrong with any of them. check: called before each use
+    of a part that the engine gives out. Other options as for `dualar.load`."""
+    family = family_of(file)
+    if lexicon is not None:
+        family.take_lexicon(lexicon if isinstance(lexicon, Mapping) else read_lexicon(lexicon))
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = Tokenizer.find_or_none(
+            file.path, metadata_value=file.get(METADATA_KEY), explicit=tokenizer, required=family.required_tokens
         )
-    else:
-        try:
-            found = family.load_model(file, runtime, tokenizer, im_end_id)
-            if isinstance(found, str):
-                no_model = found
-            else:
-                model = found
-        except _core.ModelError as error:
-            problems.append(str(error))
-    if _has_codec(file, family):
+    problems: list[str] = []
+    model, no_model = _model_of(file, family, runtime, tokenizer, im_end_id, problems)
+    codec: _core.Codec | None = None
+    speaker: _core.SpeakerEncoder | None = None
+    if has_codec(file):
         try:
             codec = _core.Codec(file, runtime)
         except _core.ModelError as error:
@@ -77,44 +122,60 @@ def load_parts(
         )
     if model is not None:
         model.load()
-    return model, codec, speaker, no_model
+    return EngineParts(
+        path=file.path,
+        runtime=runtime,
+        family=family,
+        found_model=model,
+        found_codec=None if codec is None else Codec.of(file, codec, check=check),
+        found_tokenizer=tokenizer,
+        speaker_encoder=None if speaker is None else SpeakerEncoder(speaker, check=check),
+        no_model=no_model,
+        no_codec=no_codec(file),
+        prefix_cache=prefix_cache,
+        fast_ar=fast_ar,
+        kv_type=kv_type,
+    )
 
 
 def load_cloner(
     path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None
 ) -> tuple[Codec, SpeakerEncoder | None]:
     """What a file clones voices with: its codec, and a speaker encoder where its family needs one. ModelError for a
-    file that lacks either; else as `load_codec`."""
-    codec = load_codec(path, device=device, threads=threads)
+    file that lacks either; else as `Codec.load`."""
     file = open_file(path)
-    if not family_of(file).needs_speaker_encoder:
+    family = family_of(file)
+    if not has_codec(file):
+        raise _core.ModelError(no_codec(file))
+    runtime, check = open_runtime(device=device, threads=threads), ForkGuard(file.path)
+    codec = Codec.of(file, _core.Codec(file, runtime), check=check)
+    if not family.needs_speaker_encoder:
         return codec, None
     if not _core.SpeakerEncoder.present(file):
         raise _core.ModelError(no_speaker_encoder(file.path))
-    core = _core.SpeakerEncoder(file, open_runtime(device=device, threads=threads))
-    return codec, SpeakerEncoder(core, check=ForkGuard(file.path))
+    return codec, SpeakerEncoder(_core.SpeakerEncoder(file, runtime), check=check)
 
 
-def no_speaker_encoder(path: str) -> str:
-    """What to say where a file that would need a speaker encoder has none."""
-    return (
-        f"[clone] expected a speaker encoder (speaker.*) in {path}, found none: this model was not made to clone voices"
-    )
-
-
-def no_codec(path: str, family: Family) -> str:
-    """What to say where a file has no codec."""
-    return (
-        f"[load] expected codec tensors ({family.codec_prefix}*) in {path}, found none: codes can be made, not decoded"
-    )
-
-
-def _has_codec(file: _core.ModelFile, family: Family) -> bool:
-    return any(name.startswith(family.codec_prefix) for name, _, _ in file.tensors())
-
-
-def _has_model(file: _core.ModelFile, family: Family) -> bool:
+def _model_of(
+    file: _core.ModelFile,
+    family: Family,
+    runtime: _core.Runtime,
+    tokenizer: Tokenizer | None,
+    im_end_id: int | None,
+    problems: list[str],
+) -> tuple[CoreModel | None, str]:
+    """The model without its weights yet, or None and why; what is wrong with the file goes to `problems`."""
+    others = (family.prefixes.codec, *family.prefixes.others)
+    tensors = [name for name, _, _ in file.tensors()]
     # A file with no tensor at all goes to the core, which says what is missing.
-    others = (family.codec_prefix, *family.other_prefixes)
-    names = [name for name, _, _ in file.tensors()]
-    return not names or any(not name.startswith(others) for name in names)
+    if tensors and all(name.startswith(others) for name in tensors):
+        return None, (
+            f"[load] expected a speech model in {file.path}, found codec tensors alone: "
+            "codes can be decoded with this file, not made"
+        )
+    try:
+        found = family.load_model(file, runtime, tokenizer, im_end_id)
+    except _core.ModelError as error:
+        problems.append(str(error))
+        return None, ""
+    return (None, found) if isinstance(found, str) else (found, "")

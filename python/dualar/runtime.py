@@ -13,8 +13,11 @@ from dualar.config import whole_number
 from dualar.files import POINTER_SIZE, pointer_problem
 
 
-def open_file(path: str | os.PathLike[str]) -> _core.ModelFile:
-    """The GGUF file at `path`; ValueError for what is no path, ModelError for what is no GGUF."""
+def open_file(path: str | os.PathLike[str] | _core.ModelFile) -> _core.ModelFile:
+    """The GGUF file at `path`, or the one that is open already; ValueError for what is no path, ModelError for what is
+    no GGUF."""
+    if isinstance(path, _core.ModelFile):
+        return path
     name = os.fspath(path)
     if not isinstance(name, str) or not name or "\0" in name:
         raise ValueError(f"[load] expected a path, got {name!r}")

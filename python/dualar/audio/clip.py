@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from dualar.generation.frames import FinishReason, Timings
 from dualar.audio.wav import Subtype, write_wav
+from dualar.generation.frames import FinishReason, Timings
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,15 +9,12 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from dualar.audio.read import check_rate
-
-if TYPE_CHECKING:
-    pass
 from dualar.files import write_file
 
 Subtype = Literal["PCM_16", "PCM_24", "FLOAT"]

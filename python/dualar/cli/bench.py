@@ -121,7 +121,7 @@ def _model_parts(engine: Engine) -> dict[str, Callable[[], object]]:
     session: Any = model.session(max_positions=positions + 1)
     column = np.zeros(1 + model.num_codebooks, np.int32)
     column[0] = model.semantic_begin_id
-    session.prefill(engine._family.blank_prompt(model, positions))
+    session.prefill(engine.parts.family.blank_prompt(model, positions))
     hidden = np.zeros(model.hidden_size, np.float32)
 
     def slow() -> None:

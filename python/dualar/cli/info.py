@@ -238,7 +238,7 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
             f"{common.amount(file.nbytes)} weights, {common.amount(model.kv_bytes(positions))} cache for {what}",
         )
         tokenizer = part(lambda: engine.tokenizer)
-        if tokenizer is not None and (prompt := engine._family.prompt_name(tokenizer)):
+        if tokenizer is not None and (prompt := engine.parts.family.prompt_name(tokenizer)):
             _line("Prompt", prompt)
         if file.get(names.SINGLE_TURN):
             _line("Voice", "its own alone; the pieces of a long text do not see one another")

@@ -13,10 +13,9 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -27,84 +26,29 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.progress import Progress
 
-    from dualar.audio.clip import Audio
-    from dualar.audio.wav import Subtype
+    from dualar.cli.output import Output
     from dualar.engine import Engine
     from dualar.narration.config import NarrationConfig
-    from dualar.narration.plan import NarrationProgress
+    from dualar.narration.plan import NarrationProgress, TextPlan
     from dualar.narration.result import NarrationResult
-
-
-PauseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--pause",
-        metavar="MS",
-        show_default="turn=250,paragraph=500,sentence=150,clause=0,word=0",
-        help="Silence between the pieces of a long text: one number, or some of these by what a piece ends with.",
-    ),
-]
-ContextOption = Annotated[
-    int,
-    typer.Option(
-        "--context",
-        metavar="N",
-        min=0,
-        max=2**31 - 1,
-        help="Of a long text: how much of what was said before (tokens and frames) the model sees with each piece.",
-    ),
-]
-RetriesOption = Annotated[
-    int,
-    typer.Option(
-        "--retries",
-        metavar="N",
-        min=0,
-        max=100,
-        help="Of a long text: how often a piece that fails is tried again, each time with another seed.",
-    ),
-]
-RowsOption = Annotated[
-    int,
-    typer.Option(
-        "--rows",
-        metavar="N",
-        min=1,
-        max=256,
-        help="Of a long text: how many pieces are made at once. Above 1 the whole is done sooner, and each piece has "
-        "the first one as context in place of those before it.",
-    ),
-]
-ContinueOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--continue-from",
-        metavar="FILE",
-        show_default="none",
-        help="Go on with a long text that was interrupted: its .job file. Text and options as before.",
-    ),
-]
+    from dualar.speech.request import SpeechRequest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Where a long text goes. level: what is to be done to the whole, which is then kept in memory until the end."""
+    """Where a long text goes: the output, and the job's file, None for standard output, which may be continued."""
 
-    output: Path
-    codes: Path | None
+    output: Output
     job: Path | None
     continued: bool
-    subtype: Subtype
-    raw: bool
-    stream: bool
-    level: Callable[[Audio], Audio] | None
 
     @property
     def growing(self) -> Path | None:
-        """The file that has the sound so far."""
-        if self.output == streaming.STDOUT or self.level is not None:
+        """The file that has the sound so far; None where the whole is kept in memory, or goes to standard output."""
+        output = self.output
+        if output.is_stdout or output.levels.any:
             return None
-        return self.output if self.stream else self.output.with_name(self.output.name + ".part")
+        return output.path if output.streamed else output.path.with_name(output.path.name + ".part")
 
 
 def read_pauses(text: str | None) -> Any:
@@ -143,48 +87,73 @@ def job_for(output: Path, continue_from: Path | None, *, force: bool) -> Path | 
 
 
 def narrate(
-    engine: Engine, text: str, files: Files, config: NarrationConfig, *, quiet: bool, keep_partial: bool, **request: Any
+    engine: Engine, request: SpeechRequest, plan: TextPlan, files: Files, *, quiet: bool, keep_partial: bool
 ) -> None:
     """Say a long text; ends with exit code 1 where a piece failed."""
-    from dualar.audio.wav import written_samples
-    from dualar.narration.job import settled_samples
+    from dualar.narration.speak import DEFAULT_CADENCE
 
-    rate, growing, after = engine.codec.sample_rate, files.growing, 0
-    if files.continued and growing is not None and files.job is not None:
-        there = written_samples(growing, rate, files.subtype)
-        after = max((end for end in settled_samples(files.job, retries=config.retries) if end <= there), default=0)
     in_memory: list[npt.NDArray[np.float32]] = []
+    rate, output = engine.codec.sample_rate, files.output
+    after = _samples_there(files, plan.config, rate)
     try:
         with (
             PieceProgress(quiet=quiet) as progress,
             engine.narrate_stream(
-                text, config=config, job=files.job, first_sample=after, on_frame=progress.on_frame,
-                on_piece=progress.on_piece, **request,
+                replace(request, on_frame=progress.on_frame), plan=plan, job=files.job, first_sample=after,
+                on_piece=progress.on_piece,
+                frames_per_chunk=DEFAULT_CADENCE if output.cadence is None else output.cadence,
             ) as chunks,
         ):  # fmt: skip
-            if files.level is not None:
+            if output.levels.any:
                 in_memory = [chunk.samples for chunk in chunks]
             else:
-                target = growing or streaming.STDOUT
-                streaming.write_chunks(chunks, target, subtype=files.subtype, raw=files.raw, after=after)
+                target = files.growing or streaming.STDOUT
+                streaming.write_chunks(chunks, target, subtype=output.subtype, raw=output.raw, after=after)
     except (KeyboardInterrupt, RuntimeError, OSError):
         _interrupted(files, keep_partial=keep_partial)
         raise
     result = chunks.result
-    spoken = any(piece.codes.shape[1] for piece in result.pieces)
-    if spoken:
-        if files.level is not None:
-            _save_levelled(files, in_memory, result)
-        elif growing is not None and growing != files.output:
-            os.replace(growing, files.output)
-        if files.codes is not None:
-            common.write_codes(files.codes, result.codes)
-        if not quiet:
-            _report(files, result, rate)
-    if not result.failed:
+    if any(piece.codes.shape[1] for piece in result.pieces):
+        _finish(files, in_memory, result, rate, quiet=quiet)
+        if result.failed:
+            _tell_failures(files, result)
+            raise typer.Exit(common.FAILED)
         if files.job is not None:
             files.job.unlink()
         return
+    _tell_failures(files, result)
+    if files.growing is not None and files.growing != output.path:
+        files.growing.unlink(missing_ok=True)  # silence
+    common.fail(f"no piece of {len(result.pieces)} could be spoken (seed {result.seed}).", common.FAILED)
+
+
+def _samples_there(files: Files, config: NarrationConfig, rate: int) -> int:
+    """How many samples of an earlier run are in the growing file, up to the end of a finished piece."""
+    from dualar.audio.wav import written_samples
+    from dualar.narration.job import settled_samples
+
+    if not files.continued or files.growing is None or files.job is None:
+        return 0
+    there = written_samples(files.growing, rate, files.output.subtype)
+    return max((end for end in settled_samples(files.job, retries=config.retries) if end <= there), default=0)
+
+
+def _finish(
+    files: Files, in_memory: list[npt.NDArray[np.float32]], result: NarrationResult, rate: int, *, quiet: bool
+) -> None:
+    """Put what was spoken where it belongs."""
+    output = files.output
+    if output.levels.any:
+        _save_levelled(output, in_memory, result)
+    elif files.growing is not None and files.growing != output.path:
+        os.replace(files.growing, output.path)
+    if output.codes is not None:
+        common.write_codes(output.codes, result.codes)
+    if not quiet:
+        _report(files, result, rate)
+
+
+def _tell_failures(files: Files, result: NarrationResult) -> None:
     for piece in result.failed:
         common.note(
             f"warning: piece {piece.index + 1} of {len(result.pieces)} was left out, after {piece.attempts} "
@@ -195,41 +164,35 @@ def narrate(
             f"{files.job} keeps the others: --continue-from it, with more --retries and --force, tries again "
             "what was left out."
         )
-    if not spoken:
-        if growing is not None and growing != files.output:
-            growing.unlink(missing_ok=True)  # silence
-        common.fail(f"no piece of {len(result.pieces)} could be spoken (seed {result.seed}).", common.FAILED)
-    raise typer.Exit(common.FAILED)
 
 
 def _interrupted(files: Files, *, keep_partial: bool) -> None:
     growing = files.growing
-    if keep_partial and growing is not None and growing != files.output and growing.exists():
-        shutil.copyfile(growing, files.output)
-        common.note(f"{files.output}: what was said so far")
+    if keep_partial and growing is not None and growing != files.output.path and growing.exists():
+        shutil.copyfile(growing, files.output.path)
+        common.note(f"{files.output.path}: what was said so far")
     if files.job is not None and files.job.exists():
         common.note(f"what is finished is kept: say the same again with --continue-from {files.job}")
 
 
-def _save_levelled(files: Files, in_memory: list[npt.NDArray[np.float32]], result: NarrationResult) -> None:
+def _save_levelled(output: Output, in_memory: list[npt.NDArray[np.float32]], result: NarrationResult) -> None:
     import numpy as np
 
     from dualar.narration.result import Narration
 
-    assert files.level is not None
     given = {field.name: getattr(result, field.name) for field in fields(result)}
-    files.level(Narration(samples=np.concatenate(in_memory), **given).audio).save(files.output, subtype=files.subtype)
+    clip = output.levels.applied(Narration(samples=np.concatenate(in_memory), **given).audio)
+    clip.save(output.path, subtype=output.subtype)
 
 
 def _report(files: Files, result: NarrationResult, rate: int) -> None:
-    where = "standard output" if files.output == streaming.STDOUT else str(files.output)
     last = result.pieces[-1]
     factor, first = result.timings.real_time_factor, result.timings.first_audio_ms
     common.note(
-        f"{where}: {(last.sample_start + last.sample_count) / rate:.2f} s of speech, {len(result.pieces)} pieces, "
-        f"{result.codes.shape[1]} frames, seed {result.seed}"
+        f"{files.output.name}: {(last.sample_start + last.sample_count) / rate:.2f} s of speech, "
+        f"{len(result.pieces)} pieces, {result.codes.shape[1]} frames, seed {result.seed}"
         + ("" if factor is None else f", real-time factor {factor:.2f}")
-        + (f", first sound after {first:.0f} ms" if files.stream and first is not None else "")
+        + (f", first sound after {first:.0f} ms" if files.output.streamed and first is not None else "")
     )
     if padded := sum(piece.padded_frames for piece in result.pieces):
         common.note(f"warning: the device failed to finish {padded} frames; their codes are partly 0.")

@@ -43,7 +43,6 @@ def require_output(output: Path | None) -> Path:
 
 def show(text: str, model: Path, lexicon: Path | None) -> None:
     """Print the phonemes of each piece that the text would be cut into, and tell of words that are guessed."""
-    import dualar
     from dualar.families.registry import family_of
     from dualar.narration.plan import plan
     from dualar.runtime import open_file
@@ -54,7 +53,7 @@ def show(text: str, model: Path, lexicon: Path | None) -> None:
         family.take_lexicon(read_lexicon(lexicon))
     if family.frontend is None:
         common.fail(f"[phonemes] expected a model that reads phonemes, got {model}, which reads letters", common.FAILED)
-    for piece in plan(text, dualar.NarrationConfig().for_model(family.longest_text)):
+    for piece in plan(text, longest_text=family.longest_text).pieces:
         typer.echo(family.frontend.speak(piece.text).phonemes)
     if unknown := family.frontend.unknown_words(text):
         common.note(f"guessed from their letters: {', '.join(unknown)}; correct them with /…/ or --lexicon")

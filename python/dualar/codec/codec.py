@@ -18,9 +18,12 @@ import numpy.typing as npt
 
 from dualar._native import _core
 from dualar.audio.read import mix_and_resample
+from dualar.codec.fingerprint import codec_fingerprint
 from dualar.codec.warm_start import Beginnings
 from dualar.codes import check_codes
 from dualar.config import whole_number
+from dualar.gguf.parts import PREFIXES, unknown_architecture
+from dualar.runtime import ForkGuard, open_file, open_runtime
 
 # Frames that one call of the core works on. More means fewer, larger matrix products; memory grows with it.
 _BLOCK_FRAMES = 16
@@ -45,9 +48,17 @@ class Codec:
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Codec:
         """Load just the codec of a GGUF file. Errors and options as for `dualar.load`."""
-        from dualar.loading import load_codec
+        file = open_file(path)
+        if not has_codec(file):
+            raise _core.ModelError(no_codec(file))
+        core = _core.Codec(file, open_runtime(device=device, threads=threads))
+        return cls.of(file, core, check=ForkGuard(file.path))
 
-        return load_codec(path, device=device, threads=threads)
+    @classmethod
+    def of(cls, file: _core.ModelFile, core: _core.Codec, *, check: Callable[[], None]) -> Codec:
+        """The compiled codec of an open file, with its fingerprint. check: called before each use."""
+        geometry = [core.sample_rate, core.samples_per_frame, *core.codebook_sizes]
+        return cls(core, check=check, fingerprint=codec_fingerprint(file, geometry=geometry))
 
     @property
     def sample_rate(self) -> int:
@@ -208,6 +219,26 @@ class Codec:
     def _checked(self, codes: npt.ArrayLike) -> npt.NDArray[np.int32]:
         limits = None if self.clamps_codes else self.codebook_sizes
         return check_codes(codes, num_codebooks=self.num_codebooks, limits=limits)
+
+
+def has_codec(file: _core.ModelFile) -> bool:
+    """Whether a file has tensors of a codec; ModelError for an architecture that is not known."""
+    prefix = _prefix(file)
+    return any(name.startswith(prefix) for name, _, _ in file.tensors())
+
+
+def no_codec(file: _core.ModelFile) -> str:
+    """What to say where a file has no codec."""
+    return (
+        f"[load] expected codec tensors ({_prefix(file)}*) in {file.path}, found none: codes can be made, not decoded"
+    )
+
+
+def _prefix(file: _core.ModelFile) -> str:
+    prefixes = PREFIXES.get(file.architecture)
+    if prefixes is None:
+        raise _core.ModelError(unknown_architecture(file.path, file.architecture))
+    return prefixes.codec
 
 
 class CodecStream:

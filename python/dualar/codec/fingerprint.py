@@ -15,15 +15,10 @@ import mmap
 import re
 import struct
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dualar._native import _core
-
-if TYPE_CHECKING:
-    from dualar._native import ModelFile
-
+from dualar._native import ModelFile, _core
 
 _CODEBOOK = re.compile(r"c\.quantizer\..*\.codebook\.weight|codec\.codebook\.\d+\.weight")
 _DEFAULT_ALIGNMENT = 32  # of GGUF, where the file names none

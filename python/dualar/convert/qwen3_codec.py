@@ -12,15 +12,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dualar.convert.checkpoint import Float32, open_checkpoint
+from dualar.convert.checkpoint import open_checkpoint
 from dualar.convert.gguf_writer import Value
-from dualar.convert.plan import Part, Planned, Source, Storage, same, stacked, vector
+from dualar.convert.plan import Part, Planned, Storage, same, vector
 from dualar.convert.published import read_json
+from dualar.convert.qwen3_layers import (
+    codebook,
+    conv,
+    gated_blocks,
+    linear,
+    plain_blocks,
+    snake,
+    squeezed,
+    transformer,
+    transformer_keys,
+)
 from dualar.convert.settings import Settings
 from dualar.gguf import names
 from dualar.gguf import qwen3_codec_names as keys
@@ -30,7 +40,6 @@ SPEAKER_PREFIX = "speaker_encoder."
 
 _MAX_DIM = 1 << 20
 _MAX_RATE = 4096
-_MIN_USAGE = 1e-5
 _UNIT_KERNEL, _EDGE_KERNEL = 7, 7  # of the decoder's residual units, and of its first and last convolution
 # In the encoder's list of layers: the first convolution, then for each rate a residual unit, an activation and a
 # strided convolution; an activation; the last convolution.
@@ -40,21 +49,6 @@ _NOT_NEEDED = re.compile(
     r"|encoder\.quantizer\.\w+\.output_proj\.weight"
     r"|encoder\.quantizer\.\w+\.layers\.\d+\.codebook\.initialized"
 )
-
-
-@dataclass(frozen=True)
-class _Transformer:
-    """Sizes of a stack of transformer blocks."""
-
-    dim: int
-    feed_forward: int
-    layers: int
-    heads: int
-    head_dim: int
-
-    @property
-    def width(self) -> int:
-        return self.heads * self.head_dim
 
 
 def codec_part(folder: Path, *, codebooks: int, codebook_size: int) -> tuple[dict[str, Value], Part]:
@@ -98,7 +92,7 @@ def _decoder(config: Settings, metadata: dict[str, Value], frame: int) -> list[P
     config.only("attention_bias", False)
     config.only("hidden_act", "silu")
     config.only("num_semantic_quantizers", 1)
-    t = _transformer(config)
+    t = transformer(config)
     latent, dim = config.integer("latent_dim", 1, _MAX_DIM), config.integer("codebook_dim", 2, _MAX_DIM)
     books, size = config.integer("num_quantizers", 2, 1024), config.integer("codebook_size", 1, _MAX_DIM)
     channels = config.integer("decoder_dim", 1, _MAX_DIM)
@@ -119,11 +113,11 @@ def _decoder(config: Settings, metadata: dict[str, Value], frame: int) -> list[P
         keys.UPSAMPLING_RATIOS: ratios,
         keys.DECODER_RATES: rates,
         keys.TRANSFORMER + names.WINDOW_SIZE: config.integer("sliding_window", 1, 1 << 14),
-        **_transformer_keys(keys.TRANSFORMER, t, config, "rms_norm_eps"),
+        **transformer_keys(keys.TRANSFORMER, t, config, "rms_norm_eps"),
     }
     of = "decoder.quantizer."
     plan = [
-        _codebook(
+        codebook(
             f"{keys.CODEBOOK}{q}.weight",
             f"{of}rvq_first.vq.layers.0._codebook." if q == 0 else f"{of}rvq_rest.vq.layers.{q - 1}._codebook.",
             "embedding_sum",
@@ -132,41 +126,46 @@ def _decoder(config: Settings, metadata: dict[str, Value], frame: int) -> list[P
         for q in range(books)
     ]
     plan += [
-        _squeezed(keys.SEMANTIC_OUT_PROJ, f"{of}rvq_first.output_proj.weight", dim, row),
-        _squeezed(keys.ACOUSTIC_OUT_PROJ, f"{of}rvq_rest.output_proj.weight", dim, row),
-        *_conv(keys.PRE_CONV, "decoder.pre_conv.conv", (latent, dim, 3), latent),
-        *_linear(keys.TRANSFORMER_IN_PROJ, "decoder.pre_transformer.input_proj", t.dim, latent),
-        *_gated_blocks(keys.TRANSFORMER_BLOCKS, "decoder.pre_transformer.", t),
+        squeezed(keys.SEMANTIC_OUT_PROJ, f"{of}rvq_first.output_proj.weight", dim, row),
+        squeezed(keys.ACOUSTIC_OUT_PROJ, f"{of}rvq_rest.output_proj.weight", dim, row),
+        *conv(keys.PRE_CONV, "decoder.pre_conv.conv", (latent, dim, 3), latent),
+        *linear(keys.TRANSFORMER_IN_PROJ, "decoder.pre_transformer.input_proj", t.dim, latent),
+        *gated_blocks(keys.TRANSFORMER_BLOCKS, "decoder.pre_transformer.", t),
         vector(keys.TRANSFORMER_BLOCKS + names.NORM, "decoder.pre_transformer.norm.weight", t.dim),
-        *_linear(keys.TRANSFORMER_OUT_PROJ, "decoder.pre_transformer.output_proj", latent, t.dim),
+        *linear(keys.TRANSFORMER_OUT_PROJ, "decoder.pre_transformer.output_proj", latent, t.dim),
     ]
     for i, ratio in enumerate(ratios):
         to, of = f"{keys.UPSAMPLE}{i}.", f"decoder.upsample.{i}."
         plan += [
-            *_conv(f"{to}0.conv", f"{of}0.conv", (latent, latent, ratio), latent),
-            *_conv(f"{to}1.dwconv.conv", f"{of}1.dwconv.conv", (latent, 1, 7), latent),
+            *conv(f"{to}0.conv", f"{of}0.conv", (latent, latent, ratio), latent),
+            *conv(f"{to}1.dwconv.conv", f"{of}1.dwconv.conv", (latent, 1, 7), latent),
             *(vector(f"{to}1.{name}", f"{of}1.{name}", latent) for name in ("norm.weight", "norm.bias", "gamma")),
-            *_linear(f"{to}1.pwconv1", f"{of}1.pwconv1", 4 * latent, latent),
-            *_linear(f"{to}1.pwconv2", f"{of}1.pwconv2", latent, 4 * latent),
+            *linear(f"{to}1.pwconv1", f"{of}1.pwconv1", 4 * latent, latent),
+            *linear(f"{to}1.pwconv2", f"{of}1.pwconv2", latent, 4 * latent),
         ]
+    return plan + _waveform(channels, latent, rates)
+
+
+def _waveform(channels: int, latent: int, rates: Sequence[int]) -> list[Planned]:
+    """The convolutions from the latent to samples: a block with three residual units for each rate."""
     of = "decoder.decoder."
-    plan += _conv(f"{keys.DECODER}0.conv", f"{of}0.conv", (channels, latent, _EDGE_KERNEL), channels)
+    plan = conv(f"{keys.DECODER}0.conv", f"{of}0.conv", (channels, latent, _EDGE_KERNEL), channels)
     for b, rate in enumerate(rates, 1):
         half = channels // 2
         to, of_block = f"{keys.DECODER}{b}.block.", f"{of}{b}.block."
-        plan += _snake(f"{to}0.", f"{of_block}0.", channels)
-        plan += _conv(f"{to}1.conv", f"{of_block}1.conv", (channels, half, 2 * rate), half)
+        plan += snake(f"{to}0.", f"{of_block}0.", channels)
+        plan += conv(f"{to}1.conv", f"{of_block}1.conv", (channels, half, 2 * rate), half)
         for u in (2, 3, 4):
             plan += [
-                *_snake(f"{to}{u}.{keys.UNIT_FIRST_SNAKE}", f"{of_block}{u}.act1.", half),
-                *_conv(f"{to}{u}.{keys.UNIT_FIRST}", f"{of_block}{u}.conv1.conv", (half, half, _UNIT_KERNEL), half),
-                *_snake(f"{to}{u}.{keys.UNIT_SECOND_SNAKE}", f"{of_block}{u}.act2.", half),
-                *_conv(f"{to}{u}.{keys.UNIT_SECOND}", f"{of_block}{u}.conv2.conv", (half, half, 1), half),
+                *snake(f"{to}{u}.{keys.UNIT_FIRST_SNAKE}", f"{of_block}{u}.act1.", half),
+                *conv(f"{to}{u}.{keys.UNIT_FIRST}", f"{of_block}{u}.conv1.conv", (half, half, _UNIT_KERNEL), half),
+                *snake(f"{to}{u}.{keys.UNIT_SECOND_SNAKE}", f"{of_block}{u}.act2.", half),
+                *conv(f"{to}{u}.{keys.UNIT_SECOND}", f"{of_block}{u}.conv2.conv", (half, half, 1), half),
             ]
         channels = half
     end = len(rates) + 1
-    plan += _snake(f"{keys.DECODER}{end}.", f"{of}{end}.", channels)
-    plan += _conv(f"{keys.DECODER}{end + 1}.conv", f"{of}{end + 1}.conv", (1, channels, _EDGE_KERNEL), 1)
+    plan += snake(f"{keys.DECODER}{end}.", f"{of}{end}.", channels)
+    plan += conv(f"{keys.DECODER}{end + 1}.conv", f"{of}{end + 1}.conv", (1, channels, _EDGE_KERNEL), 1)
     return plan
 
 
@@ -190,7 +189,7 @@ def _encoder(
         "use_conv_shortcut": False,
     }.items():
         config.only(key, value)
-    t = _transformer(config)
+    t = transformer(config)
     filters = config.integer("num_filters", 2, _MAX_DIM)
     if filters % 2 != 0:
         config.note("num_filters", "an even number", str(filters))
@@ -207,34 +206,34 @@ def _encoder(
         keys.ENCODER_FILTERS: filters,
         keys.ENCODER_RATES: rates,
         keys.ENCODER_CODEBOOK_DIM: dim,
-        **_transformer_keys(keys.ENCODER_TRANSFORMER, t, config, "norm_eps"),
+        **transformer_keys(keys.ENCODER_TRANSFORMER, t, config, "norm_eps"),
     }
     of = "encoder.encoder.layers."
-    plan = _conv(f"{keys.ENCODER}0.conv", f"{of}0.conv", (filters, 1, 7), filters)
+    plan = conv(f"{keys.ENCODER}0.conv", f"{of}0.conv", (filters, 1, 7), filters)
     channels = filters
     for b, rate in enumerate(rates):
         unit, down, half = _LAYERS_PER_RATE * b + 1, _LAYERS_PER_RATE * (b + 1), channels // 2
         plan += [
-            *_conv(f"{keys.ENCODER}{unit}.block.1.conv", f"{of}{unit}.block.1.conv", (half, channels, 3), half),
-            *_conv(f"{keys.ENCODER}{unit}.block.3.conv", f"{of}{unit}.block.3.conv", (channels, half, 1), channels),
-            *_conv(f"{keys.ENCODER}{down}.conv", f"{of}{down}.conv", (2 * channels, channels, 2 * rate), 2 * channels),
+            *conv(f"{keys.ENCODER}{unit}.block.1.conv", f"{of}{unit}.block.1.conv", (half, channels, 3), half),
+            *conv(f"{keys.ENCODER}{unit}.block.3.conv", f"{of}{unit}.block.3.conv", (channels, half, 1), channels),
+            *conv(f"{keys.ENCODER}{down}.conv", f"{of}{down}.conv", (2 * channels, channels, 2 * rate), 2 * channels),
         ]
         channels *= 2
     last = _LAYERS_PER_RATE * len(rates) + 2
-    plan += _conv(f"{keys.ENCODER}{last}.conv", f"{of}{last}.conv", (t.dim, channels, 3), t.dim)
-    plan += _plain_blocks(keys.ENCODER_TRANSFORMER_BLOCKS, "encoder.encoder_transformer.", t)
+    plan += conv(f"{keys.ENCODER}{last}.conv", f"{of}{last}.conv", (t.dim, channels, 3), t.dim)
+    plan += plain_blocks(keys.ENCODER_TRANSFORMER_BLOCKS, "encoder.encoder_transformer.", t)
     plan.append(
         same(f"{keys.DOWNSAMPLE}.weight", "encoder.downsample.conv.weight", (t.dim, t.dim, 2 * factor), Storage.CODEC)
     )
     of = "encoder.quantizer."
     semantic, acoustic = (f"{of}{kind}_residual_vector_quantizer." for kind in ("semantic", "acoustic"))
     plan += [
-        _squeezed(keys.SEMANTIC_IN_PROJ, f"{semantic}input_proj.weight", dim, t.dim),
-        _squeezed(keys.ACOUSTIC_IN_PROJ, f"{acoustic}input_proj.weight", dim, t.dim),
+        squeezed(keys.SEMANTIC_IN_PROJ, f"{semantic}input_proj.weight", dim, t.dim),
+        squeezed(keys.ACOUSTIC_IN_PROJ, f"{acoustic}input_proj.weight", dim, t.dim),
     ]
     for q in range(books):
         prefix = f"{semantic}layers.0.codebook." if q == 0 else f"{acoustic}layers.{q - 1}.codebook."
-        plan.append(_codebook(f"{keys.ENCODER_CODEBOOK}{q}.weight", prefix, "embed_sum", (size, dim)))
+        plan.append(codebook(f"{keys.ENCODER_CODEBOOK}{q}.weight", prefix, "embed_sum", (size, dim)))
     return plan, tuple(f"{acoustic}layers.{i}." for i in range(books - 1, all_books - 1))
 
 
@@ -270,131 +269,21 @@ def speaker_part(config: Settings, *, dim: int) -> tuple[dict[str, Value], list[
         keys.SPEAKER_SQUEEZE_CHANNELS: squeeze,
     }
 
-    def conv(name: str, out: int, columns: int, kernel: int = 1) -> list[Planned]:
-        return _conv(name, SPEAKER_PREFIX + name.removeprefix(keys.SPEAKER), (out, columns, kernel), out)
+    def same_name(name: str, out: int, columns: int, kernel: int = 1) -> list[Planned]:
+        return conv(name, SPEAKER_PREFIX + name.removeprefix(keys.SPEAKER), (out, columns, kernel), out)
 
     group = width // scale
-    plan = conv(f"{keys.SPEAKER_BLOCK}0.{keys.SPEAKER_CONV}", width, mel, kernels[0])
+    plan = same_name(f"{keys.SPEAKER_BLOCK}0.{keys.SPEAKER_CONV}", width, mel, kernels[0])
     for b in range(1, len(channels) - 1):
         prefix = f"{keys.SPEAKER_BLOCK}{b}."
-        plan += conv(prefix + keys.SPEAKER_IN, width, width)
+        plan += same_name(prefix + keys.SPEAKER_IN, width, width)
         for i in range(scale - 1):
-            plan += conv(f"{prefix}{keys.SPEAKER_GROUP}{i}.{keys.SPEAKER_CONV}", group, group, kernels[b])
-        plan += conv(prefix + keys.SPEAKER_MIX, width, width)
-        plan += conv(prefix + keys.SPEAKER_SQUEEZE, squeeze, width)
-        plan += conv(prefix + keys.SPEAKER_EXCITE, width, squeeze)
-    plan += conv(keys.SPEAKER_AGGREGATION, total, width * (len(channels) - 2), kernels[-1])
-    plan += conv(keys.SPEAKER_ATTENTION, attention, 3 * total)
-    plan += conv(keys.SPEAKER_ATTENTION_OUT, total, attention)
-    plan += conv(keys.SPEAKER_OUT, dim, 2 * total)
+            plan += same_name(f"{prefix}{keys.SPEAKER_GROUP}{i}.{keys.SPEAKER_CONV}", group, group, kernels[b])
+        plan += same_name(prefix + keys.SPEAKER_MIX, width, width)
+        plan += same_name(prefix + keys.SPEAKER_SQUEEZE, squeeze, width)
+        plan += same_name(prefix + keys.SPEAKER_EXCITE, width, squeeze)
+    plan += same_name(keys.SPEAKER_AGGREGATION, total, width * (len(channels) - 2), kernels[-1])
+    plan += same_name(keys.SPEAKER_ATTENTION, attention, 3 * total)
+    plan += same_name(keys.SPEAKER_ATTENTION_OUT, total, attention)
+    plan += same_name(keys.SPEAKER_OUT, dim, 2 * total)
     return metadata, plan
-
-
-def _transformer(config: Settings) -> _Transformer:
-    heads = config.integer("num_attention_heads", 1, 1024)
-    if config.integer("num_key_value_heads", 1, 1024) != heads:
-        config.note("num_key_value_heads", str(heads), str(config.integer("num_key_value_heads", 1, 1024)))
-    head_dim = config.integer("head_dim", 2, 65536)
-    if head_dim % 2 != 0:
-        config.note("head_dim", "an even number", str(head_dim))
-    return _Transformer(
-        dim=config.integer("hidden_size", 1, _MAX_DIM),
-        feed_forward=config.integer("intermediate_size", 1, _MAX_DIM),
-        layers=config.integer("num_hidden_layers", 1, 1024),
-        heads=heads,
-        head_dim=head_dim,
-    )
-
-
-def _transformer_keys(prefix: str, t: _Transformer, config: Settings, eps: str) -> dict[str, Value]:
-    return {
-        prefix + names.DIM: t.dim,
-        prefix + names.TRANSFORMER_FEED_FORWARD: t.feed_forward,
-        prefix + names.LAYERS: t.layers,
-        prefix + names.HEADS: t.heads,
-        prefix + names.LOCAL_HEADS: t.heads,
-        prefix + names.HEAD_DIM: t.head_dim,
-        prefix + names.TRANSFORMER_ROPE_BASE: config.real("rope_theta", 1.0, 1e12),
-        prefix + names.TRANSFORMER_EPSILON: config.real(eps, 0.0, 1.0),
-    }
-
-
-def _attention(to: str, of: str, t: _Transformer) -> list[Planned]:
-    qkv = [(f"{of}self_attn.{part}_proj.weight", t.width) for part in ("q", "k", "v")]
-    return [
-        vector(to + names.ATTENTION_NORM, f"{of}input_layernorm.weight", t.dim),
-        stacked(f"{to}{names.WQKV}.weight", qkv, t.dim, Storage.CODEC),
-        same(f"{to}{names.WO}.weight", f"{of}self_attn.o_proj.weight", (t.dim, t.width), Storage.CODEC),
-        vector(to + names.ATTENTION_SCALE, f"{of}self_attn_layer_scale.scale", t.dim),
-        vector(to + names.FFN_NORM, f"{of}post_attention_layernorm.weight", t.dim),
-        vector(to + names.FFN_SCALE, f"{of}mlp_layer_scale.scale", t.dim),
-    ]
-
-
-def _gated_blocks(target: str, source: str, t: _Transformer) -> list[Planned]:
-    plan = []
-    for i in range(t.layers):
-        to, of = f"{target}{names.LAYER}{i}.", f"{source}layers.{i}."
-        plan += [
-            *_attention(to, of, t),
-            same(to + names.W1, f"{of}mlp.gate_proj.weight", (t.feed_forward, t.dim), Storage.CODEC),
-            same(to + names.W3, f"{of}mlp.up_proj.weight", (t.feed_forward, t.dim), Storage.CODEC),
-            same(to + names.W2, f"{of}mlp.down_proj.weight", (t.dim, t.feed_forward), Storage.CODEC),
-        ]
-    return plan
-
-
-def _plain_blocks(target: str, source: str, t: _Transformer) -> list[Planned]:
-    plan = []
-    for i in range(t.layers):
-        to, of = f"{target}{names.LAYER}{i}.", f"{source}layers.{i}."
-        plan += [
-            *_attention(to, of, t),
-            vector(to + names.ATTENTION_NORM_BIAS, f"{of}input_layernorm.bias", t.dim),
-            vector(to + names.FFN_NORM_BIAS, f"{of}post_attention_layernorm.bias", t.dim),
-            same(to + names.W1, f"{of}mlp.fc1.weight", (t.feed_forward, t.dim), Storage.CODEC),
-            same(to + names.W2, f"{of}mlp.fc2.weight", (t.dim, t.feed_forward), Storage.CODEC),
-        ]
-    return plan
-
-
-def _linear(target: str, source: str, rows: int, columns: int) -> list[Planned]:
-    return _conv(target, source, (rows, columns), rows)
-
-
-def _conv(target: str, source: str, shape: Sequence[int], out: int) -> list[Planned]:
-    """Weight and bias."""
-    return [
-        same(f"{target}.weight", f"{source}.weight", shape, Storage.CODEC),
-        vector(f"{target}.bias", f"{source}.bias", out),
-    ]
-
-
-def _squeezed(target: str, source: str, rows: int, columns: int) -> Planned:
-    """A 1x1 convolution as a matrix."""
-    shape = (rows, columns)
-    return Planned(target, (Source(source, (*shape, 1)),), shape, Storage.CODEC, lambda v: v[0][..., 0])
-
-
-def _snake(target: str, source: str, channels: int) -> list[Planned]:
-    return [
-        Planned(target + name, (Source(source + name, (channels,)),), (channels,), Storage.VECTOR, _exp)
-        for name in (keys.ALPHA, keys.BETA)
-    ]
-
-
-def _exp(values: list[Float32]) -> Float32:
-    with np.errstate(over="ignore"):  # an infinity is found where the tensor is written
-        found: Float32 = np.exp(values[0])
-    return found
-
-
-def _codebook(target: str, source: str, sums: str, shape: tuple[int, int]) -> Planned:
-    found = (Source(source + sums, shape), Source(f"{source}cluster_usage", shape[:1]))
-    # Rows that training hardly used are huge: always F32.
-    return Planned(target, found, shape, Storage.VECTOR, _divide)
-
-
-def _divide(values: list[Float32]) -> Float32:
-    rows: Float32 = values[0] / np.maximum(values[1], np.float32(_MIN_USAGE))[:, None]
-    return rows

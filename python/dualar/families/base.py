@@ -12,22 +12,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dualar._native import _core
 from dualar.config import SamplingConfig
+from dualar.gguf.parts import PREFIXES, Prefixes
+from dualar.model import BuiltPrompt
 from dualar.text.frontend import FRONTENDS, TextFrontend
 from dualar.text.tokenizer import Tokenizer
+from dualar.voices.voice import Voice
 
-if TYPE_CHECKING:
-    from dualar.model import BuiltPrompt
-    from dualar.voices.voice import Voice
-
-
-Model = _core.DualAR | _core.Qwen3TTS
+CoreModel = _core.DualAR | _core.Qwen3TTS  # the compiled models that an engine may hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +49,6 @@ class Family(ABC):
     """One family's side of an engine. Made for a file by `family_of`."""
 
     architecture: ClassVar[str]
-    codec_prefix: ClassVar[str]  # of its codec's tensors
-    other_prefixes: ClassVar[tuple[str, ...]] = ()  # of tensors that belong neither to the model nor to the codec
     required_tokens: ClassVar[tuple[str, ...]]  # that its tokenizer must have
     takes_history: bool  # earlier turns may stand in its prompt
     longest_text: int | None = None  # that it was trained on, in letters, where that was one sentence; None: any
@@ -74,6 +70,11 @@ class Family(ABC):
         self.text_options = {"lexicon": hashlib.sha256(content.encode()).hexdigest()}
 
     @property
+    def prefixes(self) -> Prefixes:
+        """What the names of its codec's tensors begin with, and of those that are neither model nor codec."""
+        return PREFIXES[self.architecture]
+
+    @property
     @abstractmethod
     def sampling(self) -> SamplingConfig:
         """How codes are drawn where a request does not say."""
@@ -81,7 +82,7 @@ class Family(ABC):
     @abstractmethod
     def load_model(
         self, file: _core.ModelFile, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
-    ) -> Model | str:
+    ) -> CoreModel | str:
         """The model without its weights yet, or why there can be none. ModelError for what is wrong with the file,
         ValueError with an option."""
 
@@ -90,7 +91,7 @@ class Family(ABC):
         self,
         text: str,
         *,
-        model: Model,
+        model: CoreModel,
         tokenizer: Tokenizer,
         voice: Voice | None,
         style: Style,
@@ -107,7 +108,7 @@ class Family(ABC):
         return None
 
     @abstractmethod
-    def blank_prompt(self, model: Model, positions: int) -> BuiltPrompt:
+    def blank_prompt(self, model: CoreModel, positions: int) -> BuiltPrompt:
         """A prompt of so many positions that means nothing, for measurements."""
 
 

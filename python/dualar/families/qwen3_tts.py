@@ -7,23 +7,20 @@ Owns the rules of the published code about who may be asked for what. Leaves the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dualar._native import _core
 from dualar.config import HFSampling, SamplingConfig
-from dualar.families.base import Family, Model, Style, Turn
+from dualar.families.base import CoreModel, Family, Style, Turn
 from dualar.families.qwen3_layout import AUTO, Qwen3Layout
 from dualar.families.qwen3_prompt import Qwen3Voice, TalkerPrompt, build_talker_prompt
 from dualar.gguf import qwen3_names as keys
+from dualar.model import BuiltPrompt
 from dualar.text.tokenizer import QWEN3_REQUIRED, Tokenizer
-
-if TYPE_CHECKING:
-    from dualar.model import BuiltPrompt
-    from dualar.voices.voice import Voice
-
+from dualar.voices.voice import Voice
 
 _SAMPLING = {
     "temperature": keys.TEMPERATURE,
@@ -42,8 +39,6 @@ class Qwen3Family(Family):
     """Qwen3-TTS: cloned voices ("base"), named speakers ("custom_voice") or voices by description ("voice_design")."""
 
     architecture = keys.ARCHITECTURE
-    codec_prefix = keys.CODEC
-    other_prefixes = (keys.SPEAKER_ENCODER,)
     required_tokens = QWEN3_REQUIRED
     takes_history = False
     min_tokens_before_end = 2  # as the published code has it
@@ -70,7 +65,7 @@ class Qwen3Family(Family):
 
     def load_model(
         self, file: _core.ModelFile, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
-    ) -> Model | str:
+    ) -> CoreModel | str:
         if im_end_id is not None:
             raise ValueError(f"[im_end_id] expected None: a model of this family names its own, got {im_end_id}")
         model = _core.Qwen3TTS(file, runtime)
@@ -83,7 +78,7 @@ class Qwen3Family(Family):
         self,
         text: str,
         *,
-        model: Model,
+        model: CoreModel,
         tokenizer: Tokenizer,
         voice: Voice | None,
         style: Style,
@@ -106,7 +101,7 @@ class Qwen3Family(Family):
         # A recording in the prompt is gone on with, and so is its sound.
         return None if voice is None or voice.speaker is None or voice.frames == 0 else voice.codes
 
-    def blank_prompt(self, model: Model, positions: int) -> BuiltPrompt:
+    def blank_prompt(self, model: CoreModel, positions: int) -> BuiltPrompt:
         columns = np.full((1 + model.num_codebooks, positions), -1, np.int32)
         columns[0] = columns[1] = 0
         return TalkerPrompt(columns, np.zeros(0, np.int32))

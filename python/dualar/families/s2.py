@@ -7,24 +7,20 @@ chat, a voice as a reference in it) and `s1_prompt.py` (S1: turns one after the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dualar._native import _core
 from dualar.config import FishSampling, SamplingConfig
-from dualar.families.base import Turn
+from dualar.families.base import CoreModel, Family, Style, Turn
 from dualar.families.s1_prompt import OPEN, build_interleaved_prompt
 from dualar.families.s2_prompt import build_prompt
 from dualar.gguf import names
+from dualar.model import BuiltPrompt
 from dualar.text.frontend import FRONTENDS
 from dualar.text.tokenizer import CHAT, INTERLEAVE, S2_REQUIRED, Tokenizer
 from dualar.text.words import require_words
-
-if TYPE_CHECKING:
-    from dualar.model import BuiltPrompt
-    from dualar.voices.voice import Voice
-from dualar.families.base import Family, Model, Style
+from dualar.voices.voice import Voice
 
 
 class S2Family(Family):
@@ -32,7 +28,6 @@ class S2Family(Family):
     shows in its tokenizer."""
 
     architecture = names.ARCHITECTURE
-    codec_prefix = "c."
     required_tokens = S2_REQUIRED
     min_tokens_before_end = 0
 
@@ -79,7 +74,7 @@ class S2Family(Family):
 
     def load_model(
         self, file: _core.ModelFile, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
-    ) -> Model | str:
+    ) -> CoreModel | str:
         end = tokenizer.im_end_id if im_end_id is None and tokenizer is not None else im_end_id
         if end is None:
             return (
@@ -109,7 +104,7 @@ class S2Family(Family):
         self,
         text: str,
         *,
-        model: Model,
+        model: CoreModel,
         tokenizer: Tokenizer,
         voice: Voice | None,
         style: Style,
@@ -134,5 +129,5 @@ class S2Family(Family):
             history=history,
         )
 
-    def blank_prompt(self, model: Model, positions: int) -> BuiltPrompt:
+    def blank_prompt(self, model: CoreModel, positions: int) -> BuiltPrompt:
         return np.zeros((1 + model.num_codebooks, positions), np.int32)

@@ -19,10 +19,10 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
+from dualar._native import BackendError, ModelError
 from dualar.config import MOST_ROWS, SamplingConfig, whole_number
 from dualar.generation.checks import checked_fast_ar
 from dualar.generation.frames import Frame, Generation
-from dualar.generation.generate import is_backend_error
 from dualar.generation.prefix_cache import PrefixCache
 from dualar.generation.requests import GenerationRequest
 from dualar.generation.rules import FrameRules
@@ -45,8 +45,12 @@ class BatchRow:
         self._session: Session | None = session
         self._kv_bytes = kv_bytes
         self._on_frame = on_frame
+        # A prompt that goes on from earlier positions is none that others begin with.
+        self._prefix_length = rules.prompt.prefix_length if session.position == 0 else 0
         self._fed = 0  # positions of the prompt
-        self._out: tuple[Float32, Float32] | None = None  # logits and hidden of its position, once the prompt is in
+        # One of these two, once the prompt is in: logits and hidden of its position, or what to step with before them.
+        self._out: tuple[Float32, Float32] | None = None
+        self._column: Int32 | None = None
         self._cancelled = False
         self._error: Exception | None = None
         self._prefill_s = self._loop_s = 0.0
@@ -84,9 +88,16 @@ class BatchRow:
             raise self._error
         if self._rules.finish_reason is None or not self.done:
             raise ValueError("[batch] expected a row that is done, got one that goes on")
-        return self._rules.result(prefill_s=self._prefill_s, loop_s=self._loop_s)
+        return self._generation()
 
     # What follows is for the Batch.
+
+    def _generation(self) -> Generation:
+        return self._rules.result(prefill_s=self._prefill_s, loop_s=self._loop_s)
+
+    @property
+    def _prompt_is_in(self) -> bool:
+        return self._out is not None or self._column is not None
 
     @property
     def _ended(self) -> bool:
@@ -103,7 +114,7 @@ class BatchRow:
         return self._out
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _isolated(self) -> Iterator[None]:
         """What is raised here ends this row, and no other."""
         try:
             yield
@@ -178,12 +189,12 @@ class Batch:
         caches would pass max_kv_bytes.
         """
         rules = self._checked(request)
-        with self._alone():
+        with self._one_call():
             return self._enter(rules, request.on_frame)
 
     def step(self) -> list[BatchRow]:
         """One frame for each row, and the rows that ended: with a result, or with an error of their own."""
-        with self._alone():
+        with self._one_call():
             try:
                 self._step()
             except BaseException:  # not a row's: whoever interrupts a step ends the batch
@@ -200,13 +211,13 @@ class Batch:
 
     def close(self) -> None:
         """Cancel all rows; they are done at once, with the frames so far."""
-        with self._alone():
+        with self._one_call():
             for row in self._rows:
                 row._rules.cancel()
             self._leave()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _one_call(self) -> Iterator[None]:
         if not self._busy.acquire(blocking=False):
             raise ValueError("[batch] expected one call at a time, another one is computing")
         try:
@@ -232,7 +243,10 @@ class Batch:
     def _has_room(self, needed: int) -> bool:
         return self.rows < self.max_rows and (self.max_kv_bytes is None or self.kv_bytes + needed <= self.max_kv_bytes)
 
-    def _enter(self, rules: FrameRules, on_frame: Callable[[Frame], object] | None) -> BatchRow:
+    def _enter(
+        self, rules: FrameRules, on_frame: Callable[[Frame], object] | None, *, session: Session | None = None
+    ) -> BatchRow:
+        """A row for a request that was checked; session: one to go on with, by default a new one."""
         needed = self._bytes_of(rules)
         if self.rows >= self.max_rows:
             raise ValueError(f"[batch] expected at most {self.max_rows} rows, got one more")
@@ -241,7 +255,8 @@ class Batch:
                 f"[batch] expected KV caches of at most {self.max_kv_bytes} bytes, got {self.kv_bytes} in use and "
                 f"{needed} more"
             )
-        session = self._model.session(max_positions=rules.positions, kv_type=self._kv_type)
+        if session is None:
+            session = self._model.session(max_positions=rules.positions, kv_type=self._kv_type)
         row = BatchRow(rules, session, needed, on_frame)
         self._rows.append(row)
         return row
@@ -251,33 +266,34 @@ class Batch:
         left = [row for row in self._rows if row._ended]
         self._rows = [row for row in self._rows if not row._ended]
         for row in left:
-            row._session = row._out = row._on_frame = None
+            row._session = row._out = row._column = row._on_frame = None
         return left
 
     def _step(self) -> None:
         for row in self._rows:
             if row._cancelled:
                 row._rules.cancel()
-        waiting = next((row for row in self._rows if row._out is None and not row._ended), None)
+        waiting = next((row for row in self._rows if not row._prompt_is_in and not row._ended), None)
         began = time.perf_counter()
         if waiting is not None:
-            with waiting._alone():
+            with waiting._isolated():
                 self._prefill(waiting)
             waiting._prefill_s += time.perf_counter() - began
-        rows = [row for row in self._rows if row._out is not None and not row._ended]
+        rows = [row for row in self._rows if row._prompt_is_in and not row._ended]
         taking = [row for row in rows if row is not waiting]  # for the other one, all of that was its prefill
         if waiting in rows:
             for row in taking:
                 row._loop_s += time.perf_counter() - began
             began, taking = time.perf_counter(), rows
-        consumers_s = self._frames(rows)
+        self._advance(rows)
+        consumers_s = self._frames([row for row in rows if not row._ended])
         for row in taking:
             row._loop_s += time.perf_counter() - began - consumers_s
 
     def _prefill(self, row: BatchRow) -> None:
-        """Feed the next piece of the row's prompt, cut where `prefix_cache.prefill` and the core cut it too."""
+        """Feed the next piece of the row's prompt, cut where the core cuts a whole one too."""
         prompt, session, cache = row._rules.prompt, row._open_session, self._prefix_cache
-        end, length = prompt.shape[1], prompt.prefix_length
+        end, length = prompt.shape[1], row._prefix_length
         if length and row._fed == 0 and cache is not None and cache.restore(session, prompt.piece(0, length)):
             row._fed = length
         stop = length if row._fed < length else end
@@ -290,42 +306,46 @@ class Batch:
         if stop == end:
             row._out = out.logits, out.hidden
 
+    def _advance(self, rows: list[BatchRow]) -> None:
+        """Step the rows whose last frame was handed on. It comes before the next frame and not after the last one, so
+        that a frame is heard without waiting for it."""
+        on = [row for row in rows if row._column is not None]
+        if not on:
+            return
+        columns = np.stack([row._column for row in on])  # type: ignore[misc]  # none is None
+        try:
+            logits, hidden = self._steps.step([row._open_session for row in on], columns)
+        except BackendError as error:
+            for row in on:
+                row._error = error
+            return
+        for i, row in enumerate(on):
+            row._out, row._column = (logits[i], hidden[i]), None
+
     def _frames(self, rows: list[BatchRow]) -> float:
-        """Draw, fill and hand on a frame for each, then step those that go on. Seconds that consumers took."""
+        """Draw, fill and hand on a frame for each. Seconds that consumers took."""
         drawn: list[BatchRow] = []
         for row in rows:
-            with row._alone():
+            try:
                 if row._rules.draw(row._last[0]):
                     drawn.append(row)
+            except Exception as error:  # ends this row, and no other
+                row._error = error
         if not drawn:
             return 0.0
         codes = self._codes(drawn)
         began = time.perf_counter()
         for row, filled in zip(drawn, codes, strict=True):
             if not row._ended:
-                with row._alone():
+                try:
                     row._hand_on(row._rules.add(filled))
+                except Exception as error:
+                    row._error = error
         consumers_s = time.perf_counter() - began
-        stepping = [(row, column) for row in drawn if (column := self._column(row)) is not None]
-        if not stepping:
-            return consumers_s
-        on = [row for row, _ in stepping]
-        try:
-            logits, hidden = self._steps.step(
-                [row._open_session for row in on], np.stack([column for _, column in stepping])
-            )
-        except RuntimeError as error:
-            if not is_backend_error(error):
-                raise
-            for row in on:
-                row._error = error
-            return consumers_s
-        for i, row in enumerate(on):
-            row._out = logits[i], hidden[i]
+        for row in drawn:
+            if not row._ended:
+                row._column = row._rules.next_column()
         return consumers_s
-
-    def _column(self, row: BatchRow) -> Int32 | None:
-        return None if row._ended else row._rules.next_column()
 
     def _codes(self, rows: list[BatchRow]) -> Int32:
         """Codes int32 [rows, N] of a frame of each; a row that cannot be drawn from has its error set."""
@@ -339,8 +359,6 @@ class Batch:
         )
         for row, said in zip(rows, broken, strict=True):
             if said is not None:
-                from dualar._native import ModelError
-
                 row._error = ModelError(said)
             elif failure is not None:
                 row._rules.pad(failure)

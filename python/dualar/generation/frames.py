@@ -6,14 +6,10 @@ Owns the result types. Leaves the rules that end a request to `rules.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    pass
-
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]

@@ -15,17 +15,14 @@ import logging
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dualar._native import Prefix
 from dualar.config import whole_number
-
-if TYPE_CHECKING:
-    from dualar._native import Prefix
-    from dualar.model import Model, Prompt, Session, StepOutput
-
+from dualar.model import Model, Prompt, Session, StepOutput
 
 Int32 = npt.NDArray[np.int32]
 

@@ -7,21 +7,17 @@ draws to the core's samplers, which `dualar.sampling` defines.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from dualar.config import GenerationConfig, StallGuard
 from dualar.generation.checks import checked_seed, frame_budget, text_limit
+from dualar.generation.frames import FinishReason, Frame, Generation, Timings
 from dualar.generation.prefix_cache import session_positions
 from dualar.generation.prompts import checked_prompt
 from dualar.generation.steps import Draw, core_sampler
-from dualar.model import PromptLike
-
-if TYPE_CHECKING:
-    from dualar.model import Model, Session
-from dualar.generation.frames import FinishReason, Frame, Generation, Timings
+from dualar.model import Model, PromptLike, Session
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
@@ -65,6 +61,7 @@ class FrameRules:
         self._main_ids = model.main_ids
         self.frames = 0
         self.token = -1
+        self._frame: Frame | None = None
         self.padded_frames = 0
         self.finish_reason: FinishReason | None = None
 
@@ -110,9 +107,15 @@ class FrameRules:
     def add(self, codes: Int32) -> Frame:
         """Keep codes [N] as the frame of `token`."""
         self._codes[:, self.frames] = codes
-        frame = Frame(self.frames, self.token, codes)
+        self._frame = frame = Frame(self.frames, self.token, codes)
         self.frames += 1
         return frame
+
+    @property
+    def last_frame(self) -> Frame:
+        """The frame that was added last; there must be one."""
+        assert self._frame is not None
+        return self._frame
 
     def next_column(self) -> Int32 | None:
         """The column int32 [1 + N] to step with after the frame added last; None where a rule ends the request."""

@@ -16,25 +16,22 @@ import hashlib
 import json
 import os
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 
+from dualar.codec.codec import Codec
 from dualar.codes import require_codes
 from dualar.config import GenerationConfig, whole_number
 from dualar.files import check_writable
 from dualar.generation.checks import checked_seed
 from dualar.generation.frames import FinishReason
-from dualar.narration.config import NarrationConfig
-from dualar.narration.plan import NOT_PLACED, NarratedPiece, plan
+from dualar.narration.plan import NOT_PLACED, NarratedPiece, TextPlan
 from dualar.text.split import Piece
-
-if TYPE_CHECKING:
-    from dualar.codec.codec import Codec
-    from dualar.voices.voice import Voice
-
+from dualar.voices.voice import Voice
 
 FORMAT, VERSION = "dualar job", 1
 
@@ -43,24 +40,24 @@ _SAMPLED_PLACES = 8
 
 
 @dataclass(frozen=True)
-class Request:
+class JobRequest:
     """What a job is for: its pieces, and what tells it from another, by name, as a job's file has it."""
 
-    pieces: list[Piece]
+    pieces: tuple[Piece, ...]
     identity: dict[str, str]
 
     @classmethod
     def of(
         cls,
-        text: str,
+        plan: TextPlan,
         *,
         voice: Voice | None,
         generation: GenerationConfig,
-        config: NarrationConfig,
         model: str,
         loop: dict[str, str],
-    ) -> Request:
-        """text: as `plain_text` leaves it. model: the file's path. loop: what else decides the codes."""
+    ) -> JobRequest:
+        """model: the file's path. loop: what else decides the codes."""
+        config = plan.config
         options = {
             **{name: getattr(generation, name) for name in ("max_new_tokens", "min_tokens_before_end")},
             "sampling": {"family": generation.sampling.family, **asdict(generation.sampling)},
@@ -73,7 +70,7 @@ class Request:
             **loop,
         }
         identity = {
-            "text": _digest(text.encode()),
+            "text": _digest(plan.text.encode()),
             "voice": "none"
             if voice is None
             else _digest(repr(voice.codes.shape).encode() + voice.codes.tobytes() + voice.transcript.encode()),
@@ -81,7 +78,7 @@ class Request:
         }
         for name, value in options.items():
             identity[name] = json.dumps(value, sort_keys=True)
-        return cls(plan(text, config), identity)
+        return cls(plan.pieces, identity)
 
 
 class Job:
@@ -95,7 +92,7 @@ class Job:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], request: Request, *, seed: int | None, num_codebooks: int, codec: Codec
+        cls, path: str | os.PathLike[str], request: JobRequest, *, seed: int | None, num_codebooks: int, codec: Codec
     ) -> Job:
         """Continue the job of this file, or begin one where there is none.
 
@@ -225,7 +222,7 @@ def _cut_to_lines(path: Path) -> None:
 
 
 def _piece(
-    path: Path, number: int, line: dict[str, Any], pieces: list[Piece], num_codebooks: int, codebook_size: int
+    path: Path, number: int, line: dict[str, Any], pieces: Sequence[Piece], num_codebooks: int, codebook_size: int
 ) -> NarratedPiece:
     """A finished piece, each field checked."""
     try:

@@ -3,7 +3,7 @@
 Owns the run over the pieces: the earlier turns that each is given as context, its attempts, and where its sound stands
 in the whole. Leaves the options to `config.py`, the cutting and the seeds to `plan.py`, several pieces at once to
 `rows.py`, samples and threads to `speak.py`, and the file of a job that can be continued to `job.py`. Knows no engine:
-what it needs of a model is a `Speaker`.
+what it needs of a model is a `PieceModel`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,16 @@ from dualar.generation.frames import Frame, Generation
 from dualar.generation.generate import FrameLoop
 from dualar.generation.requests import GenerationRequest
 from dualar.model import BuiltPrompt
-from dualar.narration.config import NarrationConfig
-from dualar.narration.plan import NOT_PLACED, NarratedPiece, NarrationProgress, piece_seed, plan
+from dualar.narration.plan import NOT_PLACED, NarratedPiece, NarrationProgress, TextPlan, piece_seed
 from dualar.narration.rows import PieceRows
 from dualar.text.split import Piece, speech_size
-from dualar.text.words import require_words
 
 Int32 = npt.NDArray[np.int32]
 
 _log = logging.getLogger("dualar")
 
 
-class Speaker(Protocol):
+class PieceModel(Protocol):
     """What a narration asks of a model, its tokenizer and a voice."""
 
     @property
@@ -53,7 +51,7 @@ class Speaker(Protocol):
 
 
 class Job(Protocol):
-    """Where finished pieces are kept; `narration_job.Job` is one."""
+    """Where finished pieces are kept; `dualar.narration.job.Job` is one."""
 
     def finished(self, index: int, retries: int, /) -> NarratedPiece | None: ...
     def attempts(self, index: int, /) -> int: ...
@@ -70,9 +68,8 @@ class Narrator(Iterator[NarratedPiece]):
 
     def __init__(
         self,
-        text: str,
-        speaker: Speaker,
-        config: NarrationConfig,
+        plan: TextPlan,
+        model: PieceModel,
         *,
         seed: int | None,
         max_new_tokens: int | None,
@@ -83,19 +80,18 @@ class Narrator(Iterator[NarratedPiece]):
         on_piece: Callable[[NarrationProgress], object] | None = None,
     ) -> None:
         """A ValueError for a piece that the model's context cannot hold comes here, before anything is computed."""
-        require_words("text", text)
-        self._texts = plan(text, config)
-        self._speaker = speaker
-        self._config = config
+        self._texts = plan.pieces
+        self._model = model
+        self._config = plan.config
         self.seed = checked_seed(seed)
         self._reserve = max_new_tokens
         self._rate, self._frame_samples = sample_rate, samples_per_frame
         self._job = job
         self._on_frame, self._on_piece = on_frame, on_piece
-        self._pauses = {end: round(ms * sample_rate / 1000) for end, ms in config.pauses.items()}
+        self._pauses = {end: round(ms * sample_rate / 1000) for end, ms in plan.config.pauses.items()}
         for index, piece in enumerate(self._texts):
             try:
-                speaker.check(speaker.prompt(_spoken(piece), []))
+                model.check(model.prompt(_spoken(piece), []))
             except ValueError as error:
                 where = f"piece {index + 1} of {len(self._texts)} ({_shortened(piece.text)!r})"
                 raise ValueError(f"[narrate] {where}: {error}") from error
@@ -103,7 +99,7 @@ class Narrator(Iterator[NarratedPiece]):
         self.cancelled = False
         self.prefill_ms = self.loop_ms = 0.0
         self.frames_kept = 0  # in this run, not those of a job, and not those of attempts that failed
-        self._frames_alone = 0
+        self._own_frames = 0
         self._rows: PieceRows[NarratedPiece] | None = None
         self._turns: list[Turn] = []
         self._generator = self._run()
@@ -118,7 +114,7 @@ class Narrator(Iterator[NarratedPiece]):
     @property
     def frames_made(self) -> int:
         """Frames of all attempts in this run."""
-        return self._frames_alone + (0 if self._rows is None else self._rows.frames)
+        return self._own_frames + (0 if self._rows is None else self._rows.frames)
 
     def close(self) -> None:
         """Stop; `cancelled` unless all pieces were done."""
@@ -141,7 +137,7 @@ class Narrator(Iterator[NarratedPiece]):
             piece = self._kept(index)
             made = piece is None
             if piece is None:
-                piece = self._speak(index) if self._alone() else self._take(index)
+                piece = self._speak(index) if self._is_spoken_by_itself() else self._take(index)
             if piece is None:  # cancelled
                 self.cancelled = True
                 return
@@ -174,7 +170,7 @@ class Narrator(Iterator[NarratedPiece]):
             return None
         return self._job.finished(index, self._config.retries)
 
-    def _alone(self) -> bool:
+    def _is_spoken_by_itself(self) -> bool:
         """Whether the next piece is spoken by itself: what it says, or the one after it, is context for the others."""
         return self._config.rows == 1 or (self._config.context_tokens > 0 and not self._turns)
 
@@ -197,7 +193,7 @@ class Narrator(Iterator[NarratedPiece]):
         """What was made, None after an error of the model; and that error."""
         from dualar._native import ModelError
 
-        loop = self._speaker.loop(prompt, text.text, seed)
+        loop = self._model.loop(prompt, text.text, seed)
         error: str | None = None
         while True:
             try:
@@ -210,7 +206,7 @@ class Narrator(Iterator[NarratedPiece]):
             if self._on_frame is not None and self._on_frame(frame) is False:
                 loop.close()
         made = loop.result()
-        self._frames_alone += loop.frames
+        self._own_frames += loop.frames
         self.prefill_ms += made.timings.prefill_ms
         self.loop_ms += made.timings.loop_ms
         return (made, None) if error is None else (None, error)
@@ -219,7 +215,7 @@ class Narrator(Iterator[NarratedPiece]):
         """The piece, of those that are spoken at once; None once cancelled."""
         if self._rows is None:
             self._rows = PieceRows(
-                self._speaker.batch(self._config.rows),
+                self._model.batch(self._config.rows),
                 [(i, self._first_attempt(i)) for i in range(index, len(self)) if self._kept(i) is None],
                 self._request,
                 self._settled_ahead,
@@ -231,7 +227,7 @@ class Narrator(Iterator[NarratedPiece]):
 
     def _request(self, index: int, attempt: int) -> GenerationRequest:
         text, seed = self._texts[index], piece_seed(self.seed, index, attempt)
-        return self._speaker.request(self._prompt(text), text.text, seed, self._on_frame)
+        return self._model.request(self._prompt(text), text.text, seed, self._on_frame)
 
     def _settled_ahead(
         self, index: int, attempt: int, made: Generation | None, error: str | None
@@ -256,7 +252,7 @@ class Narrator(Iterator[NarratedPiece]):
             if attempt < self._config.retries:
                 return None
         spoken = made if error is None else None
-        codes = np.zeros((self._speaker.num_codebooks, 0), np.int32) if spoken is None else spoken.codes
+        codes = np.zeros((self._model.num_codebooks, 0), np.int32) if spoken is None else spoken.codes
         return NarratedPiece(
             index=index,
             text=text.text,
@@ -276,12 +272,12 @@ class Narrator(Iterator[NarratedPiece]):
         """The prompt, after as many of the last turns as fit into context_tokens and leave room to speak; where several
         pieces are spoken at once, after the first turn, or none."""
         spoken = _spoken(text)
-        best = self._speaker.prompt(spoken, [])
-        alone, room = best.shape[1], self._speaker.context_length
+        best = self._model.prompt(spoken, [])
+        alone, room = best.shape[1], self._model.context_length
         room -= min(DEFAULT_MAX_NEW_TOKENS, room - alone) if self._reserve is None else self._reserve
         turns = self._turns if self._config.rows == 1 else self._turns[:1]
         for count in range(1, len(turns) + 1):
-            longer = self._speaker.prompt(spoken, turns[-count:])
+            longer = self._model.prompt(spoken, turns[-count:])
             if longer.shape[1] - alone > self._config.context_tokens or longer.shape[1] > room:
                 break
             best = longer

@@ -1,7 +1,7 @@
 """The pieces of a long text: where it is cut, which seed each attempt has, and what becomes of a piece.
 
-Owns `plan`, `piece_seed`, `NarratedPiece` and `NarrationProgress`. Leaves the places where a text may be cut to
-`dualar.text.split`, and speaking the pieces to `narrator.py`.
+Owns `plan` (a `TextPlan`), `piece_seed`, `NarratedPiece` and `NarrationProgress`. Leaves the places where a text may be
+cut to `dualar.text.split`, and speaking the pieces to `narrator.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dualar.generation.frames import FinishReason
 from dualar.narration.config import NarrationConfig
 from dualar.text.plain import plain_text
 from dualar.text.split import Piece, PieceEnd, split_text
+from dualar.text.words import require_words
 
 Int32 = npt.NDArray[np.int32]
 
@@ -59,13 +60,34 @@ class NarrationProgress:
     seconds_left: float
 
 
-def plan(text: str, config: NarrationConfig | None = None) -> list[Piece]:
-    """The pieces of `plain_text(text)`; joined, they are it. One piece is a text that needs no narration."""
-    config = (config or NarrationConfig()).for_model(None)
-    size = config.piece_size
+@dataclass(frozen=True)
+class TextPlan:
+    """How a text is to be spoken. `Engine.plan` makes one.
+
+    text: the `plain_text` of what was given; pieces: where it is cut, joined they are it; config: with nothing left to
+    the model.
+    """
+
+    text: str
+    pieces: tuple[Piece, ...]
+    config: NarrationConfig
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the text has several pieces, and so is for `Engine.narrate` rather than for `Engine.synthesize`."""
+        return len(self.pieces) > 1
+
+
+def plan(text: str, config: NarrationConfig | None = None, *, longest_text: int | None = None) -> TextPlan:
+    """How `text` is to be spoken. longest_text: what the model was trained on, in letters, where that was single
+    sentences (`Family.longest_text`). ValueError for a text with nothing to speak."""
+    require_words("text", text)
+    settled = (config or NarrationConfig()).for_model(longest_text)
+    plain, size = plain_text(text), settled.piece_size
     assert size is not None
     first = min(FIRST_SIZE, size)
-    return split_text(plain_text(text), max_size=size, first_size=first, one_sentence=bool(config.one_sentence))
+    pieces = split_text(plain, max_size=size, first_size=first, one_sentence=bool(settled.one_sentence))
+    return TextPlan(plain, tuple(pieces), settled)
 
 
 def piece_seed(seed: int, index: int, attempt: int) -> int:

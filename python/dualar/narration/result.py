@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +15,6 @@ from dualar.audio.clip import Audio
 from dualar.audio.wav import Subtype, write_wav
 from dualar.generation.frames import Timings
 from dualar.narration.plan import NarratedPiece
-
-if TYPE_CHECKING:
-    pass
-
 
 Int32 = npt.NDArray[np.int32]
 

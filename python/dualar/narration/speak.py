@@ -14,33 +14,28 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dualar.codec.codec import Codec, CodecStream
-from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig, StallGuard, whole_number
-from dualar.families.base import Style, Turn
+from dualar.codec.codec import CodecStream
+from dualar.config import GenerationConfig, whole_number
+from dualar.families.base import Turn
 from dualar.generation.batch import Batch
 from dualar.generation.checks import checked_seed, frame_budget
 from dualar.generation.frames import Frame, Timings
 from dualar.generation.generate import FrameLoop
 from dualar.generation.requests import GenerationRequest
+from dualar.loading import EngineParts
 from dualar.model import BuiltPrompt
 from dualar.narration.config import NarrationConfig
-from dualar.narration.job import Job, Request
+from dualar.narration.job import Job, JobRequest
 from dualar.narration.narrator import Narrator
-from dualar.narration.plan import NarratedPiece, NarrationProgress
-from dualar.speech.stream import DEFAULT_MAX_AHEAD, AudioChunk, ChunkStream, Handover, check_cadence
-from dualar.text.plain import plain_text
-from dualar.voices.find import find_voice
-
-if TYPE_CHECKING:
-    from dualar.engine import Engine, VoiceLike
-    from dualar.families.base import Model
-    from dualar.text.tokenizer import Tokenizer
+from dualar.narration.plan import NarratedPiece, NarrationProgress, TextPlan, plan
 from dualar.narration.result import Narration, NarrationResult
+from dualar.speech.request import PromptBuilder, SpeechRequest
+from dualar.speech.stream import AudioChunk, ChunkStream, Handover, check_cadence
 
 Int32 = npt.NDArray[np.int32]
 
@@ -54,49 +49,34 @@ class NarrationStream(ChunkStream[NarrationResult]):
     """
 
 
-class Voiced:
-    """The `Speaker` that an engine is for one narration: its parts, held so that a close() does not stop it."""
+class EnginePieces:
+    """The `PieceModel` that an engine is for one narration: its parts, held so that a close() does not stop it."""
 
-    def __init__(
-        self,
-        model: Model,
-        tokenizer: Tokenizer,
-        build: Callable[[str, Sequence[Turn]], BuiltPrompt],
-        config: GenerationConfig,
-        loop_options: dict[str, Any],
-    ) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
-        self._config = config
-        self._loop_options = loop_options
-        self.num_codebooks = model.num_codebooks
-        self.context_length = model.context_length
-        self.prompt = build
+    def __init__(self, builder: PromptBuilder, request: SpeechRequest, config: GenerationConfig) -> None:
+        """request: the options of each piece but its seed; config: the same, checked."""
+        parts = builder.parts
+        self._parts, self._builder, self._request, self._config = parts, builder, request, config
+        self._loop = {"fast_ar": parts.fast_ar, "kv_type": parts.kv_type, "prefix_cache": parts.prefix_cache}
+        self.num_codebooks = parts.model.num_codebooks
+        self.context_length = parts.model.context_length
+
+    def prompt(self, text: str, history: Sequence[Turn]) -> BuiltPrompt:
+        return self._builder.prompt(text, history)
 
     def check(self, prompt: BuiltPrompt) -> None:
-        frame_budget(self._model, self._config, prompt.shape[1], None)
+        frame_budget(self._parts.model, self._config, prompt.shape[1], None)
 
     def loop(self, prompt: BuiltPrompt, text: str, seed: int) -> FrameLoop:
-        tokens = len(self._tokenizer.encode_text(text))
-        return FrameLoop(self._model, prompt, self._config, seed=seed, text_tokens=tokens, **self._loop_options)
+        tokens = self._builder.count_tokens(text)
+        return FrameLoop(self._parts.model, prompt, self._config, seed=seed, text_tokens=tokens, **self._loop)  # type: ignore[arg-type]
 
     def batch(self, rows: int) -> Batch:
-        return Batch(self._model, max_rows=rows, **self._loop_options)
+        return Batch(self._parts.model, max_rows=rows, **self._loop)  # type: ignore[arg-type]
 
     def request(
         self, prompt: BuiltPrompt, text: str, seed: int, on_frame: Callable[[Frame], object] | None
     ) -> GenerationRequest:
-        config = self._config
-        return GenerationRequest(
-            prompt=prompt,
-            max_new_tokens=config.max_new_tokens,
-            min_tokens_before_end=config.min_tokens_before_end,
-            sampling=config.sampling,
-            seed=seed,
-            on_frame=on_frame,
-            stall_guard=config.stall_guard,
-            text_tokens=len(self._tokenizer.encode_text(text)),
-        )
+        return self._builder.request(self._config, prompt, text, seed=seed, on_frame=on_frame)
 
 
 class Speech:
@@ -167,157 +147,96 @@ class Speech:
         }
 
 
-class Narrates:
-    """What `Engine` can do with long texts."""
+def narrate(
+    parts: EngineParts,
+    request: SpeechRequest,
+    *,
+    text_plan: TextPlan,
+    job: str | os.PathLike[str] | None,
+    on_piece: Callable[[NarrationProgress], object] | None,
+) -> Narration:
+    """`Engine.narrate`."""
+    narrator, builder = _narrator(parts, request, text_plan, job, on_piece)
+    codec = parts.codec
+    decoder = codec._stream(None, before=builder.decoded_before)
+    speech = Speech(narrator, decoder, DEFAULT_CADENCE, codec.sample_rate, 0)
+    samples = [chunk.samples for chunk in speech.chunks()]
+    joined = np.concatenate(samples) if samples else np.zeros(0, np.float32)
+    return Narration(samples=joined, **speech.result())
 
-    def narrate(
-        self,
-        text: str,
-        *,
-        voice: VoiceLike | None = None,
-        language: str | None = None,
-        speaker: str | None = None,
-        instruct: str | None = None,
-        seed: int | None = None,
-        config: NarrationConfig | None = None,
-        sampling: SamplingConfig | None = None,
-        max_new_tokens: int | None = None,
-        min_tokens_before_end: int | None = None,
-        stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
-        job: str | os.PathLike[str] | None = None,
-        on_frame: Callable[[Frame], object] | None = None,
-        on_piece: Callable[[NarrationProgress], object] | None = None,
-    ) -> Narration:
-        """Text of any length to speech: cut at sentence ends, spoken piece by piece, put together with pauses.
 
-        Each piece is asked for with the turns before it as context, so that the speech goes on as it began. Speaker
-        tags (`<|speaker:1|>`) make turns of their own. config: how long pieces and pauses are, how much context, how
-        often a piece that fails is tried again; then it is left out, and named in `failed`; and how many pieces are
-        spoken at once (`NarrationConfig.rows`). voice, language, speaker, instruct, sampling and stall_guard: as for
-        `synthesize`; Qwen3-TTS models have no place for context.
-        max_new_tokens and min_tokens_before_end: of each piece.
-        seed: the same one, the same samples; each piece has its own from it (`dualar.narration.plan.piece_seed`).
+def narrate_stream(
+    parts: EngineParts,
+    request: SpeechRequest,
+    *,
+    text_plan: TextPlan,
+    job: str | os.PathLike[str] | None,
+    on_piece: Callable[[NarrationProgress], object] | None,
+    frames_per_chunk: int | Sequence[int],
+    max_ahead: int,
+    first_sample: int,
+    check: Callable[[], None],
+) -> NarrationStream:
+    """`Engine.narrate_stream`. check: called before each `next`."""
+    sizes = check_cadence(frames_per_chunk)
+    handover: Handover[NarrationResult] = Handover(whole_number("stream.max_ahead", max_ahead, 1))
+    on_frame = request.on_frame
 
-        job: a file in which finished pieces are kept; one that exists is continued, if text, voice, options and model
-        are those that began it (else a ValueError says what differs). on_frame is called with each Frame, its index
-        counted in its piece (with several rows the frames of several pieces come in turn), on_piece after each piece;
-        a return that is False stops, and what was finished is kept.
+    def watched(frame: Frame) -> object:
+        return False if not handover.wanted() else None if on_frame is None else on_frame(frame)
 
-        Errors: as for `synthesize`; BackendError ends the whole, a job keeps what was finished.
-        """
-        narrator, codec, before = self._narrator(
-            text, voice, Style(language=language, speaker=speaker, instruct=instruct), seed, config, sampling,
-            max_new_tokens, min_tokens_before_end, stall_guard, job, on_frame, on_piece,
+    narrator, builder = _narrator(parts, SpeechRequest.of(request, on_frame=watched), text_plan, job, on_piece)
+    codec = parts.codec
+    start = whole_number("first_sample", first_sample, 0, 2**62)
+    decoder = codec._stream(None, before=builder.decoded_before)
+    speech = Speech(narrator, decoder, sizes, codec.sample_rate, start)
+    return NarrationStream(partial(_work, speech, narrator, handover), handover, check=check)
+
+
+def planned(
+    parts: EngineParts, request: SpeechRequest, config: NarrationConfig | None, text_plan: TextPlan | None
+) -> TextPlan:
+    """The plan that was given, or the one of the request's text; ValueError for one of another text, or for both a plan
+    and a config."""
+    if text_plan is None:
+        return plan(request.text, config, longest_text=parts.family.longest_text)
+    if config is not None:
+        raise ValueError("[narrate.config] expected none beside a plan, which has its own")
+    return text_plan
+
+
+def _narrator(
+    parts: EngineParts,
+    request: SpeechRequest,
+    text_plan: TextPlan,
+    job_path: str | os.PathLike[str] | None,
+    on_piece: Callable[[NarrationProgress], object] | None,
+) -> tuple[Narrator, PromptBuilder]:
+    """Who makes the pieces, and who builds their prompts."""
+    model, codec = parts.model, parts.codec
+    config = request.config(sampling=parts.sampling, min_tokens_before_end=parts.family.min_tokens_before_end)
+    builder = PromptBuilder.of(parts, request)
+    job, seed = None, request.seed
+    if job_path is not None:
+        asked = JobRequest.of(
+            text_plan, voice=builder.voice, generation=config, model=parts.path,
+            loop={"fast_ar": parts.fast_ar, "kv_type": parts.kv_type, **builder.style.given(),
+              **parts.family.text_options},
         )  # fmt: skip
-        speech = Speech(narrator, codec._stream(None, before=before), DEFAULT_CADENCE, codec.sample_rate, 0)
-        samples = [chunk.samples for chunk in speech.chunks()]
-        joined = np.concatenate(samples) if samples else np.zeros(0, np.float32)
-        return Narration(samples=joined, **speech.result())
-
-    def narrate_stream(
-        self,
-        text: str,
-        *,
-        voice: VoiceLike | None = None,
-        language: str | None = None,
-        speaker: str | None = None,
-        instruct: str | None = None,
-        frames_per_chunk: int | Sequence[int] = DEFAULT_CADENCE,
-        seed: int | None = None,
-        config: NarrationConfig | None = None,
-        sampling: SamplingConfig | None = None,
-        max_new_tokens: int | None = None,
-        min_tokens_before_end: int | None = None,
-        stall_guard: StallGuard | None = DEFAULT_STALL_GUARD,
-        job: str | os.PathLike[str] | None = None,
-        on_frame: Callable[[Frame], object] | None = None,
-        on_piece: Callable[[NarrationProgress], object] | None = None,
-        max_ahead: int = DEFAULT_MAX_AHEAD,
-        first_sample: int = 0,
-    ) -> NarrationStream:
-        """`narrate`, chunk by chunk: one iterator of AudioChunk for the whole, to be closed or used with `with`.
-
-        A piece is heard once it is finished, while the next one is made. frames_per_chunk: as for `stream`, anew for
-        each piece; with the default the samples are those of `narrate`, else but for rounding. first_sample: begin
-        there, which must be the end of a piece that the job has: what is before it was written. The callbacks are
-        called in the stream's thread.
-        """
-        sizes = check_cadence(frames_per_chunk)
-        handover: Handover[NarrationResult] = Handover(whole_number("stream.max_ahead", max_ahead, 1))
-
-        def watched(frame: Frame) -> object:
-            return False if not handover.wanted() else None if on_frame is None else on_frame(frame)
-
-        narrator, codec, before = self._narrator(
-            text, voice, Style(language=language, speaker=speaker, instruct=instruct), seed, config, sampling,
-            max_new_tokens, min_tokens_before_end, stall_guard, job, watched, on_piece,
-        )  # fmt: skip
-        speech = Speech(
-            narrator,
-            codec._stream(None, before=before),
-            sizes,
-            codec.sample_rate,
-            whole_number("first_sample", first_sample, 0, 2**62),
-        )
-        check = cast("Engine", self)._fork_guard
-        return NarrationStream(partial(_work, speech, narrator, handover), handover, check=check)
-
-    def _narrator(
-        self,
-        text: str,
-        voice: VoiceLike | None,
-        style: Style,
-        seed: int | None,
-        config: NarrationConfig | None,
-        sampling: SamplingConfig | None,
-        max_new_tokens: int | None,
-        min_tokens_before_end: int | None,
-        stall_guard: StallGuard | None,
-        job_path: str | os.PathLike[str] | None,
-        on_frame: Callable[[Frame], object] | None,
-        on_piece: Callable[[NarrationProgress], object] | None,
-    ) -> tuple[Narrator, Codec, Int32 | None]:
-        """Who makes the pieces, what decodes them, and the codes that each piece's sound goes on from."""
-        engine = cast("Engine", self)
-        model, codec, tokenizer = engine.model, engine.codec, engine.tokenizer
-        config = (config or NarrationConfig()).for_model(engine._family.longest_text)
-        generation = GenerationConfig(
-            max_new_tokens=max_new_tokens,
-            min_tokens_before_end=engine._at_least(min_tokens_before_end),
-            sampling=engine.sampling if sampling is None else sampling,
-            stall_guard=stall_guard,
-        )
-        found = None if voice is None else find_voice(voice)
-
-        def build(words: str, history: Sequence[Turn]) -> BuiltPrompt:
-            turns = history if engine._family.takes_history else ()
-            return engine._prompt(words, found, style, model, codec, tokenizer, turns)
-
-        job = None
-        if job_path is not None:
-            request = Request.of(
-                plain_text(text), voice=found, generation=generation, config=config, model=engine.path,
-                loop={
-                    "fast_ar": engine._fast_ar, "kv_type": engine._kv_type, **style.given(),
-                    **engine._family.text_options,
-                },
-            )  # fmt: skip
-            job = Job.open(job_path, request, seed=seed, num_codebooks=model.num_codebooks, codec=codec)
-            seed = job.seed
-        loop = {"fast_ar": engine._fast_ar, "kv_type": engine._kv_type, "prefix_cache": engine._prefix_cache}
-        narrator = Narrator(
-            text,
-            Voiced(model, tokenizer, build, generation, loop),
-            config,
-            seed=checked_seed(seed),
-            max_new_tokens=max_new_tokens,
-            sample_rate=codec.sample_rate,
-            samples_per_frame=codec.samples_per_frame,
-            job=job,
-            on_frame=on_frame,
-            on_piece=on_piece,
-        )
-        return narrator, codec, engine._family.decoded_before(found)
+        job = Job.open(job_path, asked, seed=seed, num_codebooks=model.num_codebooks, codec=codec)
+        seed = job.seed
+    narrator = Narrator(
+        text_plan,
+        EnginePieces(builder, request, config),
+        seed=checked_seed(seed),
+        max_new_tokens=request.max_new_tokens,
+        sample_rate=codec.sample_rate,
+        samples_per_frame=codec.samples_per_frame,
+        job=job,
+        on_frame=request.on_frame,
+        on_piece=on_piece,
+    )
+    return narrator, builder
 
 
 def _work(speech: Speech, narrator: Narrator, handover: Handover[NarrationResult]) -> None:

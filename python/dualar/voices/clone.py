@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from dualar.audio.read import read_audio
+from dualar.codec.codec import Codec
 from dualar.text.words import require_words
-
-if TYPE_CHECKING:
-    from dualar.codec.codec import Codec
-    from dualar.voices.speaker_encoder import SpeakerEncoder
+from dualar.voices.speaker_encoder import SpeakerEncoder
 from dualar.voices.voice import Voice
 
 AudioSource = str | os.PathLike[str] | bytes | BinaryIO | npt.NDArray[np.floating[Any]]

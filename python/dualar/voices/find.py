@@ -6,10 +6,10 @@ Owns `find_voice` and `require_codec`. Leaves reading files to `formats.py` and 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dualar.codec.codec import Codec
+from dualar.codec.codec import Codec
+from dualar.voices.formats import SUFFIXES
+from dualar.voices.store import VoiceStore
 from dualar.voices.voice import Voice
 
 
@@ -22,8 +22,6 @@ def find_voice(voice: Voice | str | os.PathLike[str]) -> Voice:
     if isinstance(voice, Voice):
         return voice
     if isinstance(voice, str):
-        from dualar.voices.store import VoiceStore
-
         return Voice.load(voice) if is_path(voice) else VoiceStore().get(voice)
     if isinstance(voice, os.PathLike):
         return Voice.load(voice)
@@ -32,8 +30,6 @@ def find_voice(voice: Voice | str | os.PathLike[str]) -> Voice:
 
 def is_path(voice: str) -> bool:
     """Whether `find_voice` takes a str for a path rather than a name."""
-    from dualar.voices.formats import SUFFIXES
-
     return "/" in voice or os.sep in voice or voice.lower().endswith(tuple(SUFFIXES))
 
 

@@ -30,15 +30,12 @@ import os
 import stat
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, Literal, NoReturn, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dualar.voices.voice import Voice, VoiceFormat
-
-if TYPE_CHECKING:
-    from typing import NoReturn
+VoiceFormat = Literal["voice", "s2voice"]
 
 
 SUFFIXES: dict[str, VoiceFormat] = {".voice": "voice", ".s2voice": "s2voice"}
@@ -48,6 +45,27 @@ _MAGIC, _S2_MAGIC = b"DUALARV\0", b"S2VOICE\0"
 MAGICS = (_MAGIC, _S2_MAGIC)
 _HEAD, _S2_HEAD = struct.Struct("<8sIIQ"), struct.Struct("<8sIiiiiQQ")
 _HASH_BYTES = 32
+
+
+class VoiceFields(Protocol):
+    """What a file holds of a voice: the fields of `dualar.Voice`."""
+
+    @property
+    def codes(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def transcript(self) -> str: ...
+    @property
+    def sample_rate(self) -> int: ...
+    @property
+    def codebook_size(self) -> int: ...
+    @property
+    def samples_per_frame(self) -> int | None: ...
+    @property
+    def fingerprint(self) -> str | None: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def speaker(self) -> npt.NDArray[np.float32] | None: ...
 
 
 def format_of(path: str | os.PathLike[str], format: str | None = None) -> VoiceFormat:
@@ -62,7 +80,7 @@ def format_of(path: str | os.PathLike[str], format: str | None = None) -> VoiceF
     return found
 
 
-def encode_voice(voice: Voice, format: VoiceFormat = "voice") -> bytes:
+def encode_voice(voice: VoiceFields, format: VoiceFormat = "voice") -> bytes:
     """The file of a voice. ValueError where it would be longer than MAX_BYTES."""
     codes = voice.codes.astype("<i4").tobytes()
     rows, frames = voice.codes.shape
@@ -92,8 +110,11 @@ def encode_voice(voice: Voice, format: VoiceFormat = "voice") -> bytes:
     return data
 
 
-def decode_voice(data: bytes, *, source: str = "voice") -> Voice:
-    """The voice in a file's bytes, of either format. ValueError, naming `source`, for all that is not right in it."""
+def decode_fields(data: bytes, *, source: str) -> dict[str, Any]:
+    """The fields of the voice in a file's bytes, of either format, as they stand there.
+
+    ValueError, naming `source`, for a file of another kind or version, cut short or damaged.
+    """
     magic = data[:8]
     if magic == _MAGIC:
         return _decode_own(data, source)
@@ -104,8 +125,8 @@ def decode_voice(data: bytes, *, source: str = "voice") -> Voice:
     _fail(source, "a voice file (.voice or .s2voice)", f"one that begins with {magic!r}")
 
 
-def read_voice(path: str | os.PathLike[str], *, follow_links: bool = True) -> Voice:
-    """The voice in a file, as `Voice.load`; without follow_links, a ValueError where the path is a symbolic link."""
+def read_file(path: str | os.PathLike[str], *, follow_links: bool = True) -> bytes:
+    """The bytes of a voice file; without follow_links, a ValueError where the path is a symbolic link."""
     source = os.fspath(path)
     info = os.stat(path, follow_symlinks=follow_links)
     if not stat.S_ISREG(info.st_mode):  # not opened: that may block, as a pipe does
@@ -119,11 +140,10 @@ def read_voice(path: str | os.PathLike[str], *, follow_links: bool = True) -> Vo
         size = os.fstat(file.fileno()).st_size
         if size > MAX_BYTES:
             _fail(source, f"a voice of at most {MAX_BYTES} bytes", f"{size}")
-        data = file.read(MAX_BYTES + 1)
-    return decode_voice(data, source=source)
+        return file.read(MAX_BYTES + 1)
 
 
-def _decode_own(data: bytes, source: str) -> Voice:
+def _decode_own(data: bytes, source: str) -> dict[str, Any]:
     if len(data) < _HEAD.size:
         _fail(source, f"a header of {_HEAD.size} bytes", f"{len(data)}: the file is cut short")
     _, version, text_bytes, code_bytes = _HEAD.unpack_from(data)
@@ -145,15 +165,14 @@ def _decode_own(data: bytes, source: str) -> Voice:
     shape = description["shape"]
     if not (isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n >= 0 for n in shape)):
         _fail(source, "a shape [codebooks, frames]", f"{_shown(shape)}")
-    return _voice(
-        source,
-        _codes(data, codes_at, code_bytes, shape[0], shape[1], source),
+    return {
+        "codes": _codes(data, codes_at, code_bytes, shape[0], shape[1], source),
         **{key: description[key] for key in ("transcript", "sample_rate", "codebook_size")},
         **{key: description.get(key) for key in ("samples_per_frame", "fingerprint", "name", "speaker")},
-    )
+    }
 
 
-def _decode_s2(data: bytes, source: str) -> Voice:
+def _decode_s2(data: bytes, source: str) -> dict[str, Any]:
     if len(data) < _S2_HEAD.size:
         _fail(source, f"a header of {_S2_HEAD.size} bytes", f"{len(data)}: the file is cut short")
     _, version, rows, frames, rate, size, text_bytes, code_bytes = _S2_HEAD.unpack_from(data)
@@ -172,7 +191,7 @@ def _decode_s2(data: bytes, source: str) -> Voice:
         transcript = text[:-1].decode()
     except UnicodeDecodeError as error:
         _fail(source, "a transcript in UTF-8", f"byte 0x{text[error.start]:02x} at {error.start}")
-    return _voice(source, codes, transcript=transcript, sample_rate=rate, codebook_size=size)
+    return {"codes": codes, "transcript": transcript, "sample_rate": rate, "codebook_size": size}
 
 
 def _require_version(version: int, source: str) -> None:
@@ -190,13 +209,6 @@ def _codes(data: bytes, start: int, nbytes: int, rows: int, frames: int, source:
     if nbytes != rows * frames * 4:
         _fail(source, f"{rows} x {frames} codes of 4 bytes", f"{nbytes} bytes of them")
     return np.frombuffer(data, "<i4", count=rows * frames, offset=start).reshape(rows, frames).astype(np.int32)
-
-
-def _voice(source: str, codes: npt.NDArray[np.int32], **fields: Any) -> Voice:
-    try:
-        return Voice(codes=codes, **fields)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"[voice] expected a voice in {source}, got what is none: {error}") from error
 
 
 def _shown(value: object) -> str:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dualar._native import _core
 from dualar.audio.read import mix_and_resample
+from dualar.runtime import ForkGuard, open_file, open_runtime
 
 _FFT, _HOP = 1024, 256  # samples of a window, and from one to the next
 _PAD = (_FFT - _HOP) // 2  # reflected at both ends
@@ -32,9 +33,6 @@ class SpeakerEncoder:
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> SpeakerEncoder:
         """Load just the speaker encoder of a GGUF file; ModelError where it has none. Options as for `dualar.load`."""
-        from dualar.loading import no_speaker_encoder
-        from dualar.runtime import ForkGuard, open_file, open_runtime
-
         file = open_file(path)
         if not _core.SpeakerEncoder.present(file):
             raise _core.ModelError(no_speaker_encoder(file.path))
@@ -71,6 +69,13 @@ class SpeakerEncoder:
         if not np.isfinite(vector).all():
             raise _core.ModelError("[speaker] expected a finite vector, got NaN or inf: the weights are damaged")
         return vector
+
+
+def no_speaker_encoder(path: str) -> str:
+    """What to say where a file that would need a speaker encoder has none."""
+    return (
+        f"[clone] expected a speaker encoder (speaker.*) in {path}, found none: this model was not made to clone voices"
+    )
 
 
 def mel(samples: npt.NDArray[np.float32], *, sample_rate: int, bands: int) -> npt.NDArray[np.float32]:

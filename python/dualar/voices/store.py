@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dualar.voices.formats import encode_voice, read_voice
+from dualar.voices.formats import encode_voice, read_file
 from dualar.voices.name import check_voice_name
 from dualar.voices.voice import Voice
 
@@ -71,7 +71,7 @@ class VoiceStore:
         """
         path = self._path(name)
         try:
-            voice = read_voice(path, follow_links=False)
+            voice = Voice.decode(read_file(path, follow_links=False), source=str(path))
         except FileNotFoundError:
             raise self._unknown(name) from None  # removed since
         return replace(voice, name=check_voice_name(name))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +15,10 @@ import numpy.typing as npt
 from dualar.audio.read import check_rate
 from dualar.codes import require_codes
 from dualar.config import whole_number
+from dualar.files import write_file
 from dualar.text.words import require_words
-
-if TYPE_CHECKING:
-    pass
+from dualar.voices.formats import VoiceFormat, decode_fields, encode_voice, format_of, read_file
+from dualar.voices.name import check_voice_name
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,6 @@ class Reference:
     codes: npt.ArrayLike
     transcript: str
 
-
-VoiceFormat = Literal["voice", "s2voice"]
 
 MAX_CODEBOOKS = 1024
 MAX_SPEAKER = 1 << 16  # numbers of a speaker's vector
@@ -92,8 +89,6 @@ class Voice:
         ):
             raise ValueError(f"[voice] expected a fingerprint of a few ASCII characters, got {fingerprint!r}")
         if self.name is not None:
-            from dualar.voices.name import check_voice_name
-
             object.__setattr__(self, "name", check_voice_name(self.name))
         if self.speaker is not None:
             try:
@@ -138,9 +133,6 @@ class Voice:
         s2.cpp, which keeps neither fingerprint, name nor samples_per_frame and has no checksum. By default by the
         name: `.voice` or `.s2voice`. ValueError for another name or format, OSError where the file cannot be written.
         """
-        from dualar.files import write_file
-        from dualar.voices.formats import encode_voice, format_of
-
         write_file(path, encode_voice(self, format_of(path, format)))
 
     @classmethod
@@ -150,9 +142,16 @@ class Voice:
         Errors: OSError where it cannot be read; ValueError, naming the path, for a file of another kind or version, cut
         short, damaged (any change of a `.voice` is found; in a `.s2voice`, one that contradicts itself) or absurd.
         """
-        from dualar.voices.formats import read_voice
+        return cls.decode(read_file(path), source=os.fspath(path))
 
-        return read_voice(path)
+    @classmethod
+    def decode(cls, data: bytes, *, source: str = "voice") -> Voice:
+        """The voice in a file's bytes, as `load`; errors name `source`."""
+        fields = decode_fields(data, source=source)
+        try:
+            return cls(**fields)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"[voice] expected a voice in {source}, got what is none: {error}") from error
 
     def __repr__(self) -> str:
         return (
