@@ -33,7 +33,7 @@ from dualar.runtime import ForkGuard, number, one_of, open_file, open_runtime
 from dualar.speech import verbs
 from dualar.speech.request import PromptBuilder, SpeechOptions, SpeechRequest, StyleOptions
 from dualar.speech.stream import DEFAULT_MAX_AHEAD, SpeechStream
-from dualar.text.frontend import Spoken
+from dualar.text.spoken import Spoken
 from dualar.text.tokenizer import Tokenizer
 from dualar.voices.clone import AudioSource, clone_voice
 from dualar.voices.speaker_encoder import no_speaker_encoder

@@ -9,27 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-
-@dataclass(frozen=True)
-class SpokenWord:
-    """One word as it is said. text[start:end] of the text that was given is what it is said for; several words may
-    share a place ("$5" is said as two)."""
-
-    start: int
-    end: int
-    phonemes: str
-
-
-@dataclass(frozen=True)
-class Spoken:
-    """What is said of a text. phonemes: the words, with the pauses between them, as the model reads them."""
-
-    phonemes: str
-    words: tuple[SpokenWord, ...]
+from dualar.text.spoken import Spoken
 
 
 class TextFrontend(Protocol):

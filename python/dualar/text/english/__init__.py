@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dualar.text.english import phrase
 from dualar.text.english.words import PHONEMES, is_known
 from dualar.text.english.written import Word, read
-from dualar.text.frontend import Spoken
 from dualar.text.plain import plain_text
+from dualar.text.spoken import Spoken
 
 __all__ = ["EnglishFrontend"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from dualar.text.english.words import PLAIN, STRESS, VOWELS, ways
 from dualar.text.english.written import Mark, Word, read
-from dualar.text.frontend import Spoken, SpokenWord
+from dualar.text.spoken import Spoken, SpokenWord
 
 BEFORE_VERBS = frozenset(
     [
