@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -65,6 +66,29 @@ def qwen3_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]
             convert(qwen3.checkpoint_folder(name, folder / name), path, weight_type=weight_type)
             made[name, weight_type] = path
         return made[name, weight_type]
+
+    return get
+
+
+@pytest.fixture
+def published_copy(tmp_path: Path) -> Callable[[str], Path]:
+    """`published_copy("s1-like")` -> a copy of that published folder, to change."""
+    return lambda name: Path(shutil.copytree(FIXTURES / "published" / name, tmp_path / name))
+
+
+@pytest.fixture(scope="session")
+def published_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
+    """`published_file("s1-like")` -> what that folder, as it is, becomes in float32."""
+    from dualar.convert.model_file import convert
+
+    made: dict[str, bytes] = {}
+
+    def get(name: str) -> bytes:
+        if name not in made:
+            path = tmp_path_factory.mktemp("published") / "model.gguf"
+            convert(FIXTURES / "published" / name, path, weight_type="f32")
+            made[name] = path.read_bytes()
+        return made[name]
 
     return get
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dualar.cli import common
+from dualar.cli.parts import types_by_part
+
+if TYPE_CHECKING:
+    from dualar.convert.model_file import Conversion
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -20,7 +24,10 @@ def convert(
     checkpoint: Annotated[
         Path, typer.Argument(metavar="CHECKPOINT", help="The checkpoint's folder, with its config.json.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The GGUF file to write.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The GGUF file to write. Not needed with --dry-run."),
+    ] = None,
     weight_type: Annotated[
         str,
         typer.Option(
@@ -29,29 +36,60 @@ def convert(
             help="What the transformers' matrices are kept in: f32, f16, bf16, q8_0, q6_k, q5_k, q4_k or q4_0.",
         ),
     ] = "f16",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the checkpoint, tell what would be written, and write nothing.")
+    ] = False,
     force: common.ForceOption = False,
     quiet: common.QuietOption = False,
     verbose: common.VerboseOption = 0,
 ) -> None:
-    """Convert a published checkpoint (S2; Qwen3-TTS, 12 Hz) to one GGUF file, its tokenizer inside."""
+    """Convert a published checkpoint (S2, S1; Qwen3-TTS, 12 Hz) to one GGUF file, its tokenizer inside.
+
+    What will be written is told before it is: parts, types and size, and the tensors that have no use.
+    """
     with common.reporting(quiet=quiet, verbose=verbose):
         if not checkpoint.is_dir():
             raise typer.BadParameter(f"{checkpoint} is no folder. Give the one that has the checkpoint's config.json.")
-        from dualar.convert.model_file import convert as convert_checkpoint
+        from dualar.convert.model_file import prepare
         from dualar.convert.quantize import check_type
 
         check_type(weight_type)
-        common.check_output(output, force=force)
-        with _progress(shown=not quiet) as on_progress:
-            done = convert_checkpoint(checkpoint, output, weight_type=weight_type, on_progress=on_progress)
-        if quiet:
+        if output is None and not dry_run:
+            raise typer.BadParameter("expected --output FILE, the file to write (or --dry-run).")
+        if output is not None:
+            common.check_output(output, force=force)
+        conversion = prepare(checkpoint, weight_type=weight_type)
+        if not quiet:
+            _describe(conversion, weight_type, dry_run=dry_run, everything=verbose > 0)
+        if output is None or dry_run:
             return
-        common.note(f"{output}: {done.architecture}, {len(done.tensors)} tensors, {common.amount(done.nbytes)}")
-        if done.finer:
-            names = ", ".join(done.finer[:3]) + (" ..." if len(done.finer) > 3 else "")
-            common.note(
-                f"{len(done.finer)} tensors have rows that {weight_type} cannot hold, and a finer type: {names}"
-            )
+        with _progress(shown=not quiet) as on_progress:
+            conversion.write(output, on_progress=on_progress)
+        if not quiet:
+            common.note(f"{output}: written, {common.amount(conversion.nbytes)}")
+
+
+def _describe(conversion: Conversion, weight_type: str, *, dry_run: bool, everything: bool) -> None:
+    """What a conversion writes: what a dry run is asked for, a note otherwise."""
+    size = f"{len(conversion.tensors)} tensors, {common.amount(conversion.nbytes)}"
+    lines = [f"{conversion.architecture}: {size}"]
+    tensors = ((tensor.name, tensor.kind, tensor.shape) for tensor in conversion.tensors)
+    lines += [f"{part:<23}{types}" for part, types in types_by_part(conversion.architecture, tensors)]
+    if finer := conversion.finer:
+        named = _named(finer, everything=everything)
+        lines.append(f"{'In a finer type':<23}{len(finer)}, whose rows {weight_type} cannot hold: {named}")
+    if unused := conversion.left_out:
+        named = _named(unused, everything=everything)
+        lines.append(f"{'Left out':<23}{len(unused)} that a model file has no use for: {named}")
+    for line in lines:
+        typer.echo(line, err=not dry_run)
+
+
+def _named(names: Sequence[str], *, everything: bool) -> str:
+    from dualar.convert.published import shown
+
+    some = names if everything else names[:3]
+    return ", ".join(map(shown, some)) + (" ... (-v lists all)" if len(names) > len(some) else "")
 
 
 @contextlib.contextmanager

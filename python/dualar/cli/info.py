@@ -5,13 +5,13 @@ Owns the page it prints; leaves the judgement of a file to the loaders, whose co
 
 from __future__ import annotations
 
-from collections import defaultdict
-from math import ceil, prod
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dualar.cli import common
+from dualar.cli.parts import types_by_part
 from dualar.gguf import names, qwen3_names
 
 if TYPE_CHECKING:
@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from dualar.engine import Engine
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-# What the names of each part's tensors begin with; the first that fits, so that the last is for all others. They are
-# shown in reverse.
-_S2_PARTS = {"Codec": "c.", "Fast-AR": "fast_", "Slow-AR": ""}
-_QWEN3_PARTS = {
-    "Speaker encoder": qwen3_names.SPEAKER_ENCODER,
-    "Codec": qwen3_names.CODEC,
-    "Predictor": qwen3_names.PREDICTOR,
-    "Talker": "",
-}
 
 
 @app.command()
@@ -53,7 +43,7 @@ def info(
         _line("Architecture", _word(file.get(names.ARCHITECTURE_KEY)) or "not named")
         for title, geometry in _geometry(file):
             _line(title, geometry)
-        for title, types in _types(file):
+        for title, types in types_by_part(file.get(names.ARCHITECTURE_KEY), file.tensors()):
             _line(f"{title} types", types)
         _line("Tokenizer", _tokenizer(file))
         if (frontend := file.get(names.TEXT_FRONTEND)) is not None:
@@ -195,21 +185,6 @@ def _tokenizer(file: ModelFile) -> str:
     except ModelError as error:
         return f"cannot be used: {_word(error)}"
     return "not found" if found is None else f"{found.source}, {found.vocab_size} tokens"
-
-
-def _types(file: ModelFile) -> list[tuple[str, str]]:
-    """For each part, its parameters by ggml type, most first."""
-    prefixes = _QWEN3_PARTS if _is_qwen3(file) else _S2_PARTS
-    parts: dict[str, dict[str, int]] = {name: defaultdict(int) for name in prefixes}
-    for name, type_name, shape in file.tensors():
-        part = next(part for part, prefix in prefixes.items() if name.startswith(prefix))
-        parts[part][type_name] += prod(shape)
-    lines = []
-    for part, types in reversed(parts.items()):
-        if types:
-            ranked = sorted(types.items(), key=lambda item: -item[1])
-            lines.append((part, ", ".join(f"{common.count(size)} in {name.upper()}" for name, size in ranked)))
-    return lines
 
 
 def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> None:

@@ -128,33 +128,46 @@ def _fold_weight_norm(values: list[Float32]) -> Float32:
 
 def require(parts: Sequence[Part]) -> None:
     """One ModelError for every tensor that is missing, misshapen, no floats or not expected."""
-    problems: list[str] = []
+    wrong: list[str] = []
+    unexpected: list[str] = []
     for part in parts:
-        problems += _compare(part)
-    if problems:
-        raise _core.ModelError(f"[checkpoint] {len(problems)} tensors are not as expected:\n" + "\n".join(problems))
+        wrong += _wrong(part)
+        unexpected += _unexpected(part)
+    if wrong or unexpected:
+        more = len(unexpected) - _UNEXPECTED
+        listed = [*wrong, *unexpected[:_UNEXPECTED], *([f"and {more} more that are not expected"] if more > 0 else [])]
+        count = len(wrong) + len(unexpected)
+        raise _core.ModelError(f"[checkpoint] {count} tensors are not as expected:\n" + "\n".join(listed))
 
 
 def left_out(part: Part) -> list[str]:
     """The tensors of a checkpoint that go into no tensor of the model file."""
-    wanted = {source.name for planned in part.plan for source in planned.sources}
+    wanted = _wanted(part)
     return [*part.left_out, *(name for name in part.checkpoint.tensors if name not in wanted)]
 
 
-def _compare(part: Part) -> list[str]:
+def _wrong(part: Part) -> list[str]:
     tensors, source = part.checkpoint.tensors, part.checkpoint.source
-    wanted = {s.name: s.shape for planned in part.plan for s in planned.sources}
     problems = []
-    for name, shape in wanted.items():
+    for name, shape in _wanted(part).items():
         if name not in tensors:
             problems.append(f"[{name}] expected shape {list(shape)}, found no such tensor in {source}")
         elif tensors[name].shape != shape:
             problems.append(f"[{name}] expected shape {list(shape)}, got {list(tensors[name].shape)} in {source}")
         elif problem := not_floats(name, tensors[name].dtype, source):
             problems.append(problem)
-    unexpected = sorted(name for name in tensors if name not in wanted and not part.ignored(name))
-    for name in unexpected[:_UNEXPECTED]:
-        problems.append(f"[{shown(name)}] expected no such tensor, got shape {list(tensors[name].shape)} in {source}")
-    if len(unexpected) > _UNEXPECTED:
-        problems.append(f"and {len(unexpected) - _UNEXPECTED} more that are not expected in {source}")
     return problems
+
+
+def _unexpected(part: Part) -> list[str]:
+    tensors, wanted = part.checkpoint.tensors, _wanted(part)
+    names = sorted(name for name in tensors if name not in wanted and not part.ignored(name))
+    return [
+        f"[{shown(name)}] expected no such tensor, got shape {list(tensors[name].shape)} in {part.checkpoint.source}"
+        for name in names
+    ]
+
+
+def _wanted(part: Part) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor that the plan reads."""
+    return {source.name: source.shape for planned in part.plan for source in planned.sources}
