@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_testing import testing
 from dualar import _core
 from reference.s2 import BlockConfig, Codec, gelu, softmax
 
@@ -73,7 +74,7 @@ def conv(
         options: dict[str, Any] = {"activation": activation, "residual": residual, "replicate": replicate}
         if activation == "snake":
             options |= {"alpha": alpha, "beta": beta}
-        return _core._ConvStream(RUNTIME, kind, weight, weights["p.bias"] if bias else None, stride=stride,
+        return testing.ConvStream(RUNTIME, kind, weight, weights["p.bias"] if bias else None, stride=stride,
                                  dilation=dilation, packed=packed, **options)  # fmt: skip
 
     def want(x: np.ndarray) -> np.ndarray:
@@ -102,7 +103,7 @@ def convnext() -> Layer:
     def want(x: np.ndarray) -> np.ndarray:
         return reference({"p." + name: value for name, value in weights.items()}).convnext("p", x.T.astype(float)).T
 
-    return Layer(lambda: _core._ConvNextStream(RUNTIME, weights), C, 1, want)
+    return Layer(lambda: testing.ConvNextStream(RUNTIME, weights), C, 1, want)
 
 
 def transformer(*, window: int, plain: bool = False) -> Layer:
@@ -128,7 +129,7 @@ def transformer(*, window: int, plain: bool = False) -> Layer:
         return reference(named).transformer("p", x.T.astype(np.float64), 1, config).T
 
     def make() -> Any:
-        return _core._TransformerStream(RUNTIME, weights, max_positions=64, rope_neox=plain, **options)
+        return testing.TransformerStream(RUNTIME, weights, max_positions=64, rope_neox=plain, **options)
 
     return Layer(make, D, 1, want)
 

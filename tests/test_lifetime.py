@@ -15,6 +15,7 @@ from typing import Any
 import dualar
 import numpy as np
 import pytest
+from core_testing import testing
 from dualar import _core
 from fixtures.make_toy_model import write_toy_model
 from fixtures.s2_geometry import TINY
@@ -27,6 +28,43 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
     write_toy_model(path, geometry=TINY)
     return path
+
+
+# ------------------------------------------------------------------ computations and threads that fail
+def test_a_graph_can_be_computed_after_a_profile_that_failed() -> None:
+    assert testing.compute_after_failed_profile(_core.Runtime(threads=2)) == 6.0
+
+
+THREADLESS = """if True:
+    import resource, sys
+    import numpy as np
+    from dualar._core import testing
+
+    def packed_product(threads):
+        x, weights = np.arange(40.0).reshape(2, 20), np.arange(2000.0).reshape(100, 20)
+        return testing.product(x, weights, bias=np.zeros(100), threads=threads, variant="plain")
+
+    want = packed_product(1)
+    with open("/proc/self/statm") as statm:
+        used = int(statm.read().split()[0]) * resource.getpagesize()
+    # A thread's stack is as large as the limit on the stack says (512 MB here), and now there is no room for one.
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, -1))
+    assert np.array_equal(packed_product(4), want)
+    print("packed")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+def test_weights_are_packed_where_no_thread_can_be_started() -> None:
+    import resource
+
+    def large_stacks() -> None:
+        resource.setrlimit(resource.RLIMIT_STACK, (2**29, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+    done = subprocess.run(
+        [sys.executable, "-c", THREADLESS], capture_output=True, check=False, preexec_fn=large_stacks, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "packed\n"), done.stderr
 
 
 # ------------------------------------------------------------------ memory

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from core_testing import testing
 from dualar import _core
 from fixtures.make_toy_model import write_toy_model
 from fixtures.s2_layout import WIDE
@@ -120,7 +121,7 @@ def test_both_fast_paths_agree_code_for_code(case: Case) -> None:
 def test_quantize_round_trip(type_name: str) -> None:
     """The private quantizer and its inverse, so that the files above hold what they should."""
     values = np.random.default_rng(0).standard_normal((3, 512)).astype(np.float32)
-    back = _core._dequantize(_core.quantize(values, type_name), type_name, 3, 512)
+    back = testing.dequantize(_core.quantize(values, type_name), type_name, 3, 512)
     bits = {"F32": 24, "F16": 11, "BF16": 8, "Q8_0": 8, "Q6_K": 6, "Q5_K": 5, "Q4_K": 4, "Q4_0": 4}[type_name]
     assert np.abs(back - values).max() <= 2.0 ** -(bits - 1) * np.abs(values).max()
 

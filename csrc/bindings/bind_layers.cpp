@@ -233,8 +233,8 @@ class TransformerStream : public LayerStream {
 }  // namespace
 
 void bind_layers(py::module_& m) {
-    py::class_<LayerStream>(m, "_LayerStream").def("push", &LayerStream::push, py::arg("x"));
-    py::class_<ConvStream, LayerStream>(m, "_ConvStream")
+    py::class_<LayerStream>(m, "LayerStream").def("push", &LayerStream::push, py::arg("x"));
+    py::class_<ConvStream, LayerStream>(m, "ConvStream")
         .def(py::init<std::shared_ptr<Backend>, const std::string&, const Floats&, const std::optional<Floats>&, int,
                       int, bool, const std::string&, const std::optional<Floats>&, const std::optional<Floats>&, bool,
                       bool>(),
@@ -242,10 +242,10 @@ void bind_layers(py::module_& m) {
              py::arg("stride") = 1, py::arg("dilation") = 1, py::arg("packed") = true, py::arg("activation") = "",
              py::arg("alpha") = py::none(), py::arg("beta") = py::none(), py::arg("residual") = false,
              py::arg("replicate") = false);
-    py::class_<ConvNextStream, LayerStream>(m, "_ConvNextStream")
+    py::class_<ConvNextStream, LayerStream>(m, "ConvNextStream")
         .def(py::init<std::shared_ptr<Backend>, const std::map<std::string, Floats>&>(), py::arg("runtime"),
              py::arg("weights"));
-    py::class_<TransformerStream, LayerStream>(m, "_TransformerStream")
+    py::class_<TransformerStream, LayerStream>(m, "TransformerStream")
         .def(py::init<std::shared_ptr<Backend>, const std::map<std::string, Floats>&, int, int, int, float, bool, float,
                       int64_t, int64_t>(),
              py::arg("runtime"), py::arg("weights"), py::kw_only(), py::arg("heads"), py::arg("kv_heads"),

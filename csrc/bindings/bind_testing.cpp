@@ -30,39 +30,40 @@ py::array_t<float> dequantize(const py::array_t<uint8_t, py::array::c_style>& da
 const nn::CpuKernels& kernels_named(const std::string& name) {
     for (const nn::CpuKernels* kernels : nn::cpu_kernels())
         if (name == kernels->name) return *kernels;
-    throw std::invalid_argument(text("[form] expected one that this CPU runs, got ", name));
+    throw std::invalid_argument(text("[variant] expected one that this CPU runs, got ", name));
 }
 
-py::array_t<float> snake(const py::array& x, const py::array& alpha, const std::string& form) {
+py::array_t<float> snake(const py::array& x, const py::array& alpha, const std::string& variant) {
     const std::vector<float> values = floats(x, "x");
     const std::vector<float> a = floats(alpha, "alpha");
     if (a.size() != values.size()) throw std::invalid_argument("[alpha] expected one value per x");
     std::vector<float> inverse;
     for (const float v : a) inverse.push_back(1.0F / (v + 1e-9F));
     std::vector<float> out(values.size());
-    kernels_named(form).snake(values.data(), a.data(), inverse.data(), out.data(), static_cast<int64_t>(values.size()));
+    kernels_named(variant).snake(values.data(), a.data(), inverse.data(), out.data(),
+                                 static_cast<int64_t>(values.size()));
     return to_numpy(std::move(out));
 }
 
-py::array_t<float> gate(const py::array& a, const py::array& b, const std::string& form) {
+py::array_t<float> gate(const py::array& a, const py::array& b, const std::string& variant) {
     const std::vector<float> first = floats(a, "a");
     const std::vector<float> second = floats(b, "b");
     if (first.size() != second.size()) throw std::invalid_argument("[b] expected one value per a");
     std::vector<float> out(first.size());
-    kernels_named(form).gate(first.data(), second.data(), out.data(), static_cast<int64_t>(out.size()));
+    kernels_named(variant).gate(first.data(), second.data(), out.data(), static_cast<int64_t>(out.size()));
     return to_numpy(std::move(out));
 }
 
-py::array_t<float> elu(const py::array& x, const std::string& form) {
+py::array_t<float> elu(const py::array& x, const std::string& variant) {
     const std::vector<float> values = floats(x, "x");
     std::vector<float> out(values.size());
-    kernels_named(form).elu(values.data(), out.data(), static_cast<int64_t>(values.size()));
+    kernels_named(variant).elu(values.data(), out.data(), static_cast<int64_t>(values.size()));
     return to_numpy(std::move(out));
 }
 
-py::array_t<float> exponential(const py::array& x, const std::string& form) {
+py::array_t<float> exponential(const py::array& x, const std::string& variant) {
     std::vector<float> values = floats(x, "x");
-    kernels_named(form).exponential(values.data(), static_cast<int64_t>(values.size()));
+    kernels_named(variant).exponential(values.data(), static_cast<int64_t>(values.size()));
     return to_numpy(std::move(values));
 }
 
@@ -72,14 +73,14 @@ using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 // split: how many taps are computed first, as sums that the others go on from.
 py::array_t<float> product(const Floats& x, const Floats& weights, int64_t taps, int64_t stride, int64_t dilation,
                            const Floats& bias, const std::optional<Floats>& residual, bool half, int threads,
-                           int64_t split, const std::string& form) {
+                           int64_t split, const std::string& variant) {
     const int64_t channels = x.shape(1);
     const int64_t rows = (x.shape(0) - (taps - 1) * dilation - 1) / stride + 1;
     std::vector<ggml_fp16_t> halves(static_cast<size_t>(weights.size()));
     ggml_fp32_to_fp16_row(weights.data(), halves.data(), weights.size());
     const void* values = half ? static_cast<const void*>(halves.data()) : weights.data();
     const nn::PackedMatrix matrix(values, half ? GGML_TYPE_F16 : GGML_TYPE_F32, weights.shape(0), weights.shape(1),
-                                  threads, kernels_named(form));
+                                  threads, kernels_named(variant));
     nn::PackedProduct p;
     matrix.describe(p);
     p.x = x.data();
@@ -111,8 +112,8 @@ py::array_t<float> product(const Floats& x, const Floats& weights, int64_t taps,
 
 // x [columns, depth], rows of ggml blocks -> [columns, n].
 py::array_t<float> quantized_product(const Floats& x, const py::array_t<uint8_t, py::array::c_style>& rows,
-                                     const std::string& type_name, int threads, const std::string& form) {
-    const nn::CpuKernels& kernels = kernels_named(form);
+                                     const std::string& type_name, int threads, const std::string& variant) {
+    const nn::CpuKernels& kernels = kernels_named(variant);
     const ggml_type type = supported_type(type_name);
     const int64_t depth = x.shape(1);
     const size_t row_bytes = ggml_row_size(type, depth);
@@ -134,7 +135,7 @@ py::array_t<float> quantized_product(const Floats& x, const py::array_t<uint8_t,
 
 // q [heads, head_dim], keys and values [kv_heads, rows, head_dim] (to F16 where `half`), seen [rows] -> as q.
 py::array_t<float> attention(const Floats& q, const Floats& keys, const Floats& values, const std::vector<bool>& seen,
-                             bool half, int threads, const std::string& form) {
+                             bool half, int threads, const std::string& variant) {
     std::vector<ggml_fp16_t> half_keys(static_cast<size_t>(keys.size()));
     std::vector<ggml_fp16_t> half_values(half_keys.size());
     ggml_fp32_to_fp16_row(keys.data(), half_keys.data(), keys.size());
@@ -156,7 +157,7 @@ py::array_t<float> attention(const Floats& q, const Floats& keys, const Floats& 
     step.scale = 1.0F / std::sqrt(static_cast<float>(step.head_dim));
     std::vector<float> out(static_cast<size_t>(q.size()), NAN);
     step.out = out.data();
-    for (int ith = 0; ith < threads; ++ith) kernels_named(form).attention(step, ith, threads);
+    for (int ith = 0; ith < threads; ++ith) kernels_named(variant).attention(step, ith, threads);
     return to_numpy(std::move(out), {q.shape(0), q.shape(1)});
 }
 
@@ -192,30 +193,52 @@ class GgmlProducts {
     std::unique_ptr<Graph> graph_;
 };
 
+// A graph that fails while it is profiled, and is then computed as ever: 2 * 3.
+float compute_after_failed_profile(const std::shared_ptr<Backend>& backend) {
+    Graph graph(backend, 16,
+                [](GraphBuilder& g) { g.output("y", ggml_scale(g.context, g.input("x", GGML_TYPE_F32, 1), 2.0F)); });
+    const float x = 3.0F;
+    graph.set("x", &x, sizeof(x));
+    ggml_backend_t cpu = backend->all().back();
+    const auto set_abort = reinterpret_cast<ggml_backend_set_abort_callback_t>(ggml_backend_reg_get_proc_address(
+        ggml_backend_dev_backend_reg(ggml_backend_get_device(cpu)), "ggml_backend_set_abort_callback"));
+    set_abort(cpu, [](void*) { return true; }, nullptr);
+    try {
+        graph.profile();
+    } catch (const BackendError&) {
+        set_abort(cpu, nullptr, nullptr);
+        graph.set("x", &x, sizeof(x));
+        graph.compute();
+        return graph.get("y").front();
+    }
+    throw std::logic_error("[testing] expected a computation that was told to abort to fail");
+}
+
 }  // namespace
 
 void bind_testing(py::module_& m) {
-    m.def("_dequantize", &dequantize, py::arg("data"), py::arg("type_name"), py::arg("rows"), py::arg("cols"));
-    m.def("_quantized_product", &quantized_product, py::arg("x"), py::arg("rows"), py::arg("type_name"), py::kw_only(),
-          py::arg("threads") = 1, py::arg("form"));
-    py::class_<GgmlProducts>(m, "_GgmlProducts")
+    m.def("dequantize", &dequantize, py::arg("data"), py::arg("type_name"), py::arg("rows"), py::arg("cols"));
+    m.def("quantized_product", &quantized_product, py::arg("x"), py::arg("rows"), py::arg("type_name"), py::kw_only(),
+          py::arg("threads") = 1, py::arg("variant"));
+    py::class_<GgmlProducts>(m, "GgmlProducts")
         .def(py::init<std::shared_ptr<GgufFile>, std::shared_ptr<Backend>, const std::vector<std::string>&>(),
              py::arg("file"), py::arg("runtime"), py::arg("names"))
         .def("compute", &GgmlProducts::compute, py::call_guard<py::gil_scoped_release>());
-    m.def("_attention", &attention, py::arg("q"), py::arg("keys"), py::arg("values"), py::arg("seen"), py::kw_only(),
-          py::arg("half") = false, py::arg("threads") = 1, py::arg("form"));
-    m.def("_forms", [] {
+    m.def("compute_after_failed_profile", &compute_after_failed_profile, py::arg("runtime"));
+    m.def("attention", &attention, py::arg("q"), py::arg("keys"), py::arg("values"), py::arg("seen"), py::kw_only(),
+          py::arg("half") = false, py::arg("threads") = 1, py::arg("variant"));
+    m.def("variants", [] {
         std::vector<std::string> names;
         for (const nn::CpuKernels* kernels : nn::cpu_kernels()) names.emplace_back(kernels->name);
         return names;
     });
-    m.def("_snake", &snake, py::arg("x"), py::arg("alpha"), py::arg("form"));
-    m.def("_elu", &elu, py::arg("x"), py::arg("form"));
-    m.def("_gate", &gate, py::arg("a"), py::arg("b"), py::arg("form"));
-    m.def("_exponential", &exponential, py::arg("x"), py::arg("form"));
-    m.def("_product", &product, py::arg("x"), py::arg("weights"), py::kw_only(), py::arg("taps") = 1,
+    m.def("snake", &snake, py::arg("x"), py::arg("alpha"), py::arg("variant"));
+    m.def("elu", &elu, py::arg("x"), py::arg("variant"));
+    m.def("gate", &gate, py::arg("a"), py::arg("b"), py::arg("variant"));
+    m.def("exponential", &exponential, py::arg("x"), py::arg("variant"));
+    m.def("product", &product, py::arg("x"), py::arg("weights"), py::kw_only(), py::arg("taps") = 1,
           py::arg("stride") = 1, py::arg("dilation") = 1, py::arg("bias"), py::arg("residual") = py::none(),
-          py::arg("half") = false, py::arg("threads") = 1, py::arg("split") = 0, py::arg("form"));
+          py::arg("half") = false, py::arg("threads") = 1, py::arg("split") = 0, py::arg("variant"));
 }
 
 }  // namespace dualar::bindings

@@ -49,6 +49,9 @@ PYBIND11_MODULE(_core, m) {
     dualar::bindings::bind_codec(m);
     dualar::bindings::bind_speaker(m);
     dualar::bindings::bind_wavenet(m);
-    dualar::bindings::bind_testing(m);
-    dualar::bindings::bind_layers(m);
+#if defined(DUALAR_TESTING)
+    py::module_ testing = m.def_submodule("testing", "What tests and benchmarks look into the core with.");
+    dualar::bindings::bind_testing(testing);
+    dualar::bindings::bind_layers(testing);
+#endif
 }

@@ -78,7 +78,7 @@ struct AttentionStep {
 };
 
 struct CpuKernels {
-    const char* name;  // "avx512", "avx2", "neon", "plain"
+    const char* name;  // "avx512", "avx2", "neon_dot", "neon", "plain"
     int width;         // columns of a panel of float32 or F16 weights
     // The part that thread `ith` of `nth` computes; together they compute it all.
     void (*product)(const PackedProduct& product, int ith, int nth);

@@ -8,10 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <thread>
-#include <vector>
 
 #include "runtime/host_table.h"
+#include "runtime/on_threads.h"
 
 namespace dualar::nn {
 
@@ -95,10 +94,7 @@ PackedMatrix::PackedMatrix(const void* rows, ggml_type type, int64_t n, int64_t 
                 pack_values(reinterpret_cast<const float*>(from), count, depth, width(), reinterpret_cast<float*>(to));
         }
     };
-    std::vector<std::thread> others;
-    for (int ith = 1; ith < threads; ++ith) others.emplace_back(pack, ith);
-    pack(0);
-    for (std::thread& other : others) other.join();
+    on_threads(threads, pack);
 }
 
 void PackedMatrix::describe(PackedProduct& product) const {

@@ -1,5 +1,5 @@
 // Draws from one row of logits, for loops that must not return to Python between draws.
-// python/dualar/sampling.py defines them, for batches of rows; a test compares the two draw for draw.
+// python/dualar/sampling/chains.py defines them, for batches of rows; a test compares the two draw for draw.
 #pragma once
 
 #include <cstdint>

@@ -114,9 +114,11 @@ std::map<std::string, double> Graph::profile() {
         return true;
     };
     ggml_time_init();
-    ggml_backend_sched_set_eval_callback(scheduler_.get(), on_node, &profile);
+    // The callback points into this call: it is taken away again however the computation ends.
+    const std::unique_ptr<ggml_backend_sched, void (*)(ggml_backend_sched_t)> callback(
+        scheduler_.get(), [](ggml_backend_sched_t s) { ggml_backend_sched_set_eval_callback(s, nullptr, nullptr); });
+    ggml_backend_sched_set_eval_callback(callback.get(), on_node, &profile);
     compute();
-    ggml_backend_sched_set_eval_callback(scheduler_.get(), nullptr, nullptr);
     return profile.seconds;
 }
 

@@ -16,6 +16,8 @@ Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.integer[Any]]
 
+testing: Any  # what tests look into the core with; only in a build with DUALAR_TESTING=ON
+
 class ModelError(RuntimeError):
     """A model file is wrong: the text names the key or tensor, what was expected and what came."""
 
