@@ -331,5 +331,5 @@ def test_probes_name_every_block(tiny: Case) -> None:
     session._keep_probes(True)
     session.prefill(tiny["prompt"])
     probes = session._probes()
-    assert {"slow.0", "slow.1", "slow.2", "hidden"} <= probes.keys()
-    assert probes["slow.2"].size == tiny["prompt"].shape[1] * tiny.model.hidden_size
+    assert {"decoder.0", "decoder.1", "decoder.2", "hidden"} <= probes.keys()
+    assert probes["decoder.2"].size == tiny["prompt"].shape[1] * tiny.model.hidden_size

@@ -80,7 +80,7 @@ def test_prefill(name: str, golden: str, tmp_path: Path) -> None:
     assert np.abs(out.logits - arrays["logits"]).max() < LOGITS
     assert np.abs(out.hidden - arrays["last_hidden"]).max() < HIDDEN
     for layer in (0, 1):  # the golden has each layer's input
-        found = session._probes()[f"slow.{layer}"].reshape(37, -1)
+        found = session._probes()[f"decoder.{layer}"].reshape(37, -1)
         assert np.abs(found - arrays["layer_hidden"][layer + 1]).max() < HIDDEN
 
 

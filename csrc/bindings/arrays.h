@@ -41,9 +41,8 @@ inline py::array_t<float> to_numpy(std::vector<float> values) {
 // One function per topic; module.cpp calls them in order.
 void bind_runtime(py::module_& m);
 void bind_sampling(py::module_& m);
-void bind_dual_ar(py::module_& m);
+void bind_models(py::module_& m);
 void bind_batch(py::module_& m);
-void bind_qwen3_tts(py::module_& m);
 void bind_codec(py::module_& m);
 void bind_speaker(py::module_& m);
 void bind_wavenet(py::module_& m);

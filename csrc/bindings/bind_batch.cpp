@@ -12,12 +12,12 @@ namespace {
 // The sessions of a list, which is kept as it is while they compute.
 struct Rows {
     std::vector<py::object> objects;
-    std::vector<BatchRow*> sessions;
+    std::vector<Session*> sessions;
 
     explicit Rows(const py::sequence& list) {
         for (const auto& item : list) {
             objects.push_back(py::reinterpret_borrow<py::object>(item));
-            sessions.push_back(item.cast<BatchRow*>());
+            sessions.push_back(item.cast<Session*>());
             if (sessions.back() == nullptr) throw std::invalid_argument("[batch] expected sessions, got None");
         }
     }
@@ -41,10 +41,8 @@ Batch::FastPath fast_path_named(const std::string& name) {
 }  // namespace
 
 void bind_batch(py::module_& m) {
-    py::class_<BatchModel, std::shared_ptr<BatchModel>>(m, "BatchModel", "A model whose sessions a Batch takes.");
-    py::class_<BatchRow>(m, "BatchRow", "A session that a Batch takes.");
     py::class_<Batch>(m, "Batch", "Sessions of one model taken a step further together; one thread at a time.")
-        .def(py::init([](std::shared_ptr<BatchModel> model, bool in_turn, const std::string& fast_ar) {
+        .def(py::init([](std::shared_ptr<Model> model, bool in_turn, const std::string& fast_ar) {
                  return std::make_unique<Batch>(std::move(model), in_turn, fast_path_named(fast_ar));
              }),
              py::arg("model"), py::kw_only(), py::arg("in_turn") = false, py::arg("fast_ar") = "cached")
@@ -54,7 +52,7 @@ void bind_batch(py::module_& m) {
             [](Batch& batch, const py::sequence& sessions, const py::array& columns) {
                 const Rows rows(sessions);
                 const IntegerArray array = integers(columns, "columns", 2);
-                SlowOutput out;
+                DecoderOutput out;
                 {
                     const py::gil_scoped_release release;
                     out = batch.step(rows.sessions, array.values);

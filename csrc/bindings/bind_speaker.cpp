@@ -2,7 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/arrays.h"
-#include "models/qwen3_speaker.h"
+#include "models/qwen3_tts/speaker.h"
 #include "runtime/error.h"
 
 namespace dualar::bindings {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bindings/arrays.h"
-#include "models/wavenet_state.h"
+#include "models/wavenet/state.h"
 #include "runtime/error.h"
 
 namespace dualar::bindings {

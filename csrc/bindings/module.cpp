@@ -43,9 +43,8 @@ PYBIND11_MODULE(_core, m) {
     dualar::load_backend_modules(std::filesystem::path(file).parent_path().string());
     dualar::bindings::bind_runtime(m);
     dualar::bindings::bind_sampling(m);
+    dualar::bindings::bind_models(m);
     dualar::bindings::bind_batch(m);
-    dualar::bindings::bind_dual_ar(m);
-    dualar::bindings::bind_qwen3_tts(m);
     dualar::bindings::bind_codec(m);
     dualar::bindings::bind_speaker(m);
     dualar::bindings::bind_wavenet(m);

@@ -1,8 +1,8 @@
-// What a step of either family returns to Python, and the running of it without the GIL.
+// What a step returns to Python, and the running of it without the GIL.
 #pragma once
 
 #include "bindings/arrays.h"
-#include "models/slow_ar.h"
+#include "models/decoder.h"
 #include "runtime/error.h"
 
 namespace dualar::bindings {
@@ -12,10 +12,10 @@ struct StepOutput {
     py::array_t<float> hidden;
 };
 
-// run() gives a SlowOutput; arguments are converted with the GIL, the computation runs without it.
+// run() gives a DecoderOutput; arguments are converted with the GIL, the computation runs without it.
 template <class Run>
 StepOutput step_output(int64_t dim, bool all_positions, const Run& run) {
-    SlowOutput out;
+    DecoderOutput out;
     {
         const py::gil_scoped_release release;
         out = run();

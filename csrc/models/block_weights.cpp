@@ -1,8 +1,25 @@
 #include "models/block_weights.h"
 
 #include "models/names.h"
+#include "runtime/error.h"
 
 namespace dualar {
+
+nn::BlockConfig read_block_config(const GgufFile& file, const BlockKeys& keys) {
+    nn::BlockConfig c;
+    c.heads = static_cast<int>(file.integer(keys.heads, 1, kMaxDim));
+    c.kv_heads = static_cast<int>(file.integer(keys.kv_heads, 1, c.heads));
+    if (c.heads % c.kv_heads != 0)
+        throw ModelError(text("[", keys.kv_heads, "] expected a divisor of the ", c.heads, " heads, got ", c.kv_heads));
+    if (keys.head_dim != nullptr) {
+        c.head_dim = static_cast<int>(file.integer(keys.head_dim, 2, kMaxDim));
+        if (c.head_dim % 2 != 0)
+            throw ModelError(text("[", keys.head_dim, "] expected an even number, got ", c.head_dim));
+    }
+    c.rope_base = static_cast<float>(file.real(keys.rope_base, 1.0, 1e12));
+    c.eps = static_cast<float>(file.real(keys.eps, 0.0, 1.0));
+    return c;
+}
 
 nn::Linear read_linear(Weights& weights, const std::string& name, int64_t rows, int64_t columns) {
     const FileTensor* source = weights.file().find(name);
@@ -16,6 +33,12 @@ nn::Linear read_linear(Weights& weights, const std::string& name, int64_t rows, 
         file.forget(*source);
     });
     return {nullptr, nullptr, packed};
+}
+
+nn::Linear read_biased(Weights& weights, const std::string& name, int64_t rows, int64_t columns) {
+    nn::Linear layer = read_linear(weights, name + ".weight", rows, columns);
+    layer.bias = weights.vector(name + ".bias", rows);
+    return layer;
 }
 
 nn::BlockWeights read_block(Weights& weights, const std::string& prefix, const nn::BlockConfig& config,

@@ -3,18 +3,13 @@
 #include <cmath>
 
 #include "models/codec_weights.h"
-#include "models/dac.h"
-#include "models/names.h"
-#include "models/qwen3_codec.h"
-#include "models/qwen3_names.h"
+#include "models/registry.h"
 #include "runtime/error.h"
 
 namespace dualar {
 
 std::shared_ptr<Codec> open_codec(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend) {
-    if (file->string(names::kArchitectureKey) == qwen3_names::kArchitecture)
-        return std::make_shared<Qwen3Codec>(std::move(file), std::move(backend));
-    return std::make_shared<Dac>(std::move(file), std::move(backend));
+    return family_of(*file).codec(std::move(file), std::move(backend));
 }
 
 CodecStream::CodecStream(std::shared_ptr<const Codec> codec, int64_t max_frames, const Parts& parts)

@@ -1,19 +1,21 @@
-// The Fast-AR of the S2 family: the residual codes of one frame, from the Slow-AR's hidden state.
-// FastAr holds the weights; FastState the cache and graphs of one session. Two paths give the same logits: cached
-// (begin, then one position a step) and stateless recompute of the whole window (decode), which is its oracle.
+// The small transformer that gives the further codes of one frame (the Fast-AR), of any family, from the decoder's
+// hidden state and the frame's first code. FastAr holds the weights; FrameState the cache and graphs of one session.
+// Two paths give the same logits: step by step with a cache (begin, step), and a stateless recompute of the whole frame
+// (decode), which is its oracle.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "models/code_tables.h"
 #include "nn/transformer.h"
 #include "runtime/weights.h"
 
 namespace dualar {
 
 struct FastConfig {
-    int64_t slow_dim = 0;  // of the hidden state that comes in
+    int64_t hidden_dim = 0;  // of the decoder's hidden state
     int64_t dim = 0;
     int64_t feed_forward = 0;
     int layers = 0;
@@ -22,32 +24,51 @@ struct FastConfig {
     nn::BlockConfig block;
 };
 
-class FastAr {
-  public:
-    // Only for files that have a Fast-AR: see present().
-    FastAr(Weights& weights, int64_t slow_dim, int num_codebooks, int64_t codebook_size);
-    static bool present(const GgufFile& file);
+// What a graph is fed with: hidden [hiddens, D] and codes [count], at the positions that follow one another in this
+// order. Code i is of codebook first_book, or of first_book + i where they `go_on`.
+struct FastInputs {
+    const float* hidden = nullptr;
+    int64_t hiddens = 0;
+    const int32_t* codes = nullptr;
+    int64_t count = 0;
+    int first_book = 0;
+    bool go_on = false;
+};
 
+struct FastAr {
     static constexpr const char* kName = "fast";  // of its inputs and probes in a graph
 
-    // Inputs "hidden" [slow D, hiddens], unless there are none, and "x" [Df, codes], in this order the columns; output
-    // "logits" [C, rows] of the last `rows` of them.
-    void build(GraphBuilder& g, int64_t hiddens, int64_t codes, int64_t rows, const nn::AttentionInputs& inputs,
-               const nn::KvCache* cache) const;
-    // codes [count] -> out [count, Df].
-    void embed(const int32_t* codes, int64_t count, float* out) const;
+    // Graphs differ by codebook where each has a head of its own; else only by whether they begin a frame. The graph
+    // that gives the logits of codebook `book`, 1 <= book < N, counted from 0:
+    int graph_of(int book) const { return heads_differ() ? book - 1 : (book == 1 ? 0 : 1); }
+    int graphs() const { return config.num_codebooks - 1; }
+
+    // The inputs that set() sets, for so many hidden states and codes; output "logits" [C, rows] of codebook `book`, of
+    // the last `rows` positions.
+    void build(GraphBuilder& g, int64_t hiddens, int64_t codes, int64_t rows, int book,
+               const nn::AttentionInputs& inputs, const nn::KvCache* cache) const;
+    void set(Graph& graph, const FastInputs& inputs, std::vector<float>& scratch) const;
 
     FastConfig config;
     std::vector<nn::BlockWeights> blocks;
-    std::optional<nn::Linear> project_in;  // where the widths differ
+    std::optional<nn::Linear> project_in;  // D -> dim, of the hidden state
+    bool projects_codes = false;           // are the codes' vectors of D values, too, and go the same way?
+    CodeTables tables;                     // of codebooks 0 .. N - 2
     ggml_tensor* norm = nullptr;
-    nn::Linear head;       // [Df] -> [C]
-    HostTable embeddings;  // [C, Df]
+    std::vector<nn::Linear> heads;         // one for all codebooks, or one for each but the first
+    ggml_tensor* stacked_heads = nullptr;  // in their place, ggml [dim, (N - 1) * C]
+
+  private:
+    bool heads_differ() const { return stacked_heads != nullptr || heads.size() > 1; }
+    // Has the hidden state an input of its own, being projected alone?
+    bool hidden_apart() const { return project_in && !projects_codes; }
+    int64_t code_dim() const { return projects_codes ? config.hidden_dim : config.dim; }
+    ggml_tensor* head(GraphBuilder& g, ggml_tensor* h, int book) const;
 };
 
-class FastState {
+class FrameState {
   public:
-    FastState(std::shared_ptr<const FastAr> model, std::shared_ptr<Backend> backend);
+    FrameState(std::shared_ptr<const FastAr> model, std::shared_ptr<Backend> backend);
 
     // Arguments are checked by the caller. Each returns logits [C] of the next codebook, there until the next call.
     const std::vector<float>& begin(const float* hidden, int32_t code);
@@ -65,20 +86,17 @@ class FastState {
     int graph_builds() const { return graph_builds_; }
 
   private:
-    enum class Kind { kBegin, kStep, kDecode };
-    std::unique_ptr<Graph> make_graph(Kind kind, int64_t codes);
-    const std::vector<float>& run(Graph& graph, Kind kind, const float* hidden, const int32_t* codes, int64_t count);
+    const std::vector<float>& run(std::unique_ptr<Graph>& graph, const FastInputs& inputs, int64_t first, bool cached);
 
     std::shared_ptr<const FastAr> model_;
     std::shared_ptr<Backend> backend_;
     nn::KvCache cache_;
     nn::AttentionFeed feed_;
-    std::vector<float> embedded_;
+    std::vector<float> scratch_;
     std::vector<float> logits_;
     int64_t position_ = 0;
-    std::unique_ptr<Graph> begin_;
-    std::unique_ptr<Graph> step_;
-    std::vector<std::unique_ptr<Graph>> decode_;  // by the number of codes in the window
+    std::vector<std::unique_ptr<Graph>> cached_;     // by graph_of()
+    std::vector<std::unique_ptr<Graph>> stateless_;  // by the number of codes
     int graph_builds_ = 0;
 };
 

@@ -113,47 +113,6 @@ class Sampler:
         """An id of the row [V]; history [W]: ids drawn before, the newest last. ModelError for NaN, or nothing above
         -inf."""
 
-class BatchModel:
-    """A model whose sessions a Batch takes: DualAR and Qwen3TTS."""
-
-class BatchRow:
-    """A session that a Batch takes: Session and Qwen3Session."""
-
-class DualAR(BatchModel):
-    """Slow-AR and Fast-AR of one file: immutable weights. `session()` gives the state to run them."""
-
-    def __init__(self, file: ModelFile, runtime: Runtime, *, im_end_id: int) -> None: ...
-    @property
-    def num_codebooks(self) -> int: ...  # N
-    @property
-    def codebook_size(self) -> int: ...  # C
-    @property
-    def hidden_size(self) -> int: ...  # D
-    @property
-    def vocab_size(self) -> int: ...  # V
-    @property
-    def context_length(self) -> int: ...
-    @property
-    def semantic_begin_id(self) -> int: ...
-    @property
-    def semantic_end_id(self) -> int: ...
-    @property
-    def im_end_id(self) -> int: ...
-    @property
-    def prefill_piece(self) -> int: ...  # positions that a prefill computes at once; fed in such pieces, the same bits
-    @property
-    def has_fast_ar(self) -> bool: ...
-    @property
-    def main_ids(self) -> Int32: ...  # [C + 1]: token id of each sliced logit: semantic ids ascending, then im_end
-    @property
-    def unused_tensors(self) -> list[str]: ...
-    def load(self) -> None:
-        """Bring the weights to the device, once; session() does it where it has not been done."""
-    def kv_bytes(self, max_positions: int, kv_type: str = "auto") -> int: ...
-    def session(self, *, max_positions: int, kv_type: str = "auto") -> Session: ...
-    def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
-        """hidden [D], prefix int [1 <= k < N] (the semantic code first) -> logits [C] of codebook k."""
-
 class Prefix:
     """What a session's first positions left in its cache, on the host. Immutable."""
 
@@ -162,8 +121,11 @@ class Prefix:
     @property
     def nbytes(self) -> int: ...
 
-class Session(BatchRow):
-    """KV caches and position of one running request. One thread at a time; ValueError for a second caller."""
+class Session:
+    """KV caches, text and position of one running request, of any family.
+
+    One thread at a time; ValueError for a second caller.
+    """
 
     @property
     def position(self) -> int: ...
@@ -184,79 +146,80 @@ class Session(BatchRow):
 
         ValueError for a snapshot of another model, type or of more positions than there are, or at another position.
         """
-    def prefill(self, prompt: Integers, *, all_positions: bool = False, full_vocab: bool = False) -> StepOutput:
-        """prompt int [1 + N, T] -> logits and hidden of the last position (of all T with all_positions)."""
+    def prefill(
+        self, prompt: Integers | TalkerPrompt, *, all_positions: bool = False, full_vocab: bool = False
+    ) -> StepOutput:
+        """Logits and hidden of the last position (of all T with all_positions).
+
+        prompt: int [1 + N, T]; of Qwen3TTS a TalkerPrompt, whose text lies over the steps that follow.
+        """
     def step(self, column: Integers, *, full_vocab: bool = False) -> StepOutput:
-        """column int [1 + N]: a token id and its frame's codes."""
+        """column int [1 + N]: a token id and its frame's codes; of Qwen3TTS the main id, the first of its codes."""
     def fast_begin(self, hidden: Float32, code: int) -> Float32:
         """Start a frame: hidden [D] and its semantic code -> logits [C] of codebook 1."""
     def fast_step(self, code: int) -> Float32:
         """The code just drawn -> logits [C] of the next codebook; at most N - 2 times after fast_begin."""
     def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
-        """As DualAR.fast_decode, with this session's graphs."""
+        """As Model.fast_decode, with this session's graphs."""
     def reset(self) -> None: ...
     def truncate(self, positions: int) -> None: ...
+    def _keep_probes(self, keep: bool) -> None: ...
+    def _probes(self) -> dict[str, Float32]: ...
 
-class Qwen3TTS(BatchModel):
-    """Talker and code predictor of one Qwen3-TTS file: immutable weights. The face of `DualAR`."""
+class Model:
+    """The transformers of one file, of any family: immutable weights. `session()` gives the state to run them.
 
-    def __init__(self, file: ModelFile, runtime: Runtime) -> None: ...
+    im_end_id: the id that ends speech, for files that do not say it (DualAR's). ModelError for a file of no family.
+    """
+
+    def __init__(self, file: ModelFile, runtime: Runtime, *, im_end_id: int | None = None) -> None: ...
     @property
-    def num_codebooks(self) -> int: ...  # N, the talker's included
+    def num_codebooks(self) -> int: ...  # N
     @property
     def codebook_size(self) -> int: ...  # C
     @property
-    def hidden_size(self) -> int: ...  # D, of the talker
+    def hidden_size(self) -> int: ...  # D
     @property
-    def vocab_size(self) -> int: ...  # V: codes, then control ids
-    @property
-    def text_vocab_size(self) -> int: ...
+    def vocab_size(self) -> int: ...  # V
     @property
     def context_length(self) -> int: ...
     @property
-    def semantic_begin_id(self) -> int: ...  # 0
+    def semantic_begin_id(self) -> int: ...
     @property
-    def semantic_end_id(self) -> int: ...  # C - 1
+    def semantic_end_id(self) -> int: ...
     @property
-    def im_end_id(self) -> int: ...  # ends the speech
+    def im_end_id(self) -> int: ...
     @property
-    def has_fast_ar(self) -> bool: ...  # True
+    def has_fast_ar(self) -> bool: ...
     @property
-    def main_ids(self) -> Int32: ...  # [C + 1]: id of each sliced logit: the codes ascending, then im_end_id
+    def main_ids(self) -> Int32: ...  # [C + 1]: token id of each sliced logit: semantic ids ascending, then im_end_id
     @property
     def unused_tensors(self) -> list[str]: ...
     def load(self) -> None:
         """Bring the weights to the device, once; session() does it where it has not been done."""
     def kv_bytes(self, max_positions: int, kv_type: str = "auto") -> int: ...
-    def session(self, *, max_positions: int, kv_type: str = "auto") -> Qwen3Session: ...
+    def session(self, *, max_positions: int, kv_type: str = "auto") -> Session: ...
     def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
-        """hidden [D], prefix int [1 <= k < N] (the talker's code first) -> logits [C] of codebook k."""
+        """hidden [D], prefix int [1 <= k < N] (the semantic code first) -> logits [C] of codebook k."""
 
-class Qwen3Session(BatchRow):
-    """KV caches, text to come and position of one running request. One thread at a time."""
+class DualAR(Model):
+    """A model of the S2 family: a Slow-AR and a Fast-AR."""
 
+    def __init__(self, file: ModelFile, runtime: Runtime, *, im_end_id: int) -> None: ...
     @property
-    def position(self) -> int: ...
+    def prefill_piece(self) -> int: ...  # positions that a prefill computes at once; fed in such pieces, the same bits
+
+class Qwen3TTS(Model):
+    """A model of the Qwen3-TTS family: a talker and a code predictor. Its semantic ids are the codes themselves."""
+
+    def __init__(self, file: ModelFile, runtime: Runtime) -> None: ...
     @property
-    def max_positions(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...  # KV caches, bytes
-    @property
-    def graph_builds(self) -> int: ...
-    def prefill(self, prompt: TalkerPrompt, *, all_positions: bool = False, full_vocab: bool = False) -> StepOutput:
-        """Logits and hidden of the last position (of all T with all_positions). Its text lies over the steps."""
-    def step(self, column: Integers, *, full_vocab: bool = False) -> StepOutput:
-        """column int [1 + N]: the main id just drawn and its frame's codes, of which it is the first."""
-    def fast_begin(self, hidden: Float32, code: int) -> Float32:
-        """Start a frame: hidden [D] and its main code -> logits [C] of codebook 1."""
-    def fast_step(self, code: int) -> Float32:
-        """The code just drawn -> logits [C] of the next codebook; at most N - 2 times after fast_begin."""
-    def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
-        """As Qwen3TTS.fast_decode, with this session's graphs."""
-    def reset(self) -> None: ...
-    def truncate(self, positions: int) -> None: ...
-    def _keep_probes(self, keep: bool) -> None: ...
-    def _probes(self) -> dict[str, Float32]: ...
+    def text_vocab_size(self) -> int: ...
+
+# Names of before, when sessions and models of the two families were classes apart.
+Qwen3Session = Session
+BatchRow = Session
+BatchModel = Model
 
 class Batch:
     """Sessions of one model, of any family, taken a step further together, each weight read once for all of them.
@@ -267,19 +230,19 @@ class Batch:
     fast_frames computes logits, "cached" or "recompute" (the frame anew for each code); the codes are the same.
     """
 
-    def __init__(self, model: BatchModel, *, in_turn: bool = False, fast_ar: str = "cached") -> None: ...
+    def __init__(self, model: Model, *, in_turn: bool = False, fast_ar: str = "cached") -> None: ...
     @property
     def graph_builds(self) -> int: ...  # for each number of rows, which are kept for the last 8 numbers
-    def step(self, sessions: Sequence[BatchRow], columns: Integers) -> tuple[Float32, Float32]:
+    def step(self, sessions: Sequence[Session], columns: Integers) -> tuple[Float32, Float32]:
         """columns int [rows, 1 + N] -> logits [rows, C + 1], hidden [rows, D]. On an error no session has moved."""
-    def _profile(self, sessions: Sequence[BatchRow], columns: Integers) -> dict[str, float]: ...  # seconds by kind
-    def fast_begin(self, sessions: Sequence[BatchRow], hidden: Float32, codes: Integers) -> Float32:
+    def _profile(self, sessions: Sequence[Session], columns: Integers) -> dict[str, float]: ...  # seconds by kind
+    def fast_begin(self, sessions: Sequence[Session], hidden: Float32, codes: Integers) -> Float32:
         """hidden [rows, D] and semantic codes [rows] -> logits [rows, C] of codebook 1."""
-    def fast_step(self, sessions: Sequence[BatchRow], codes: Integers) -> Float32:
+    def fast_step(self, sessions: Sequence[Session], codes: Integers) -> Float32:
         """The codes just drawn [rows] -> logits [rows, C] of the next codebook."""
     def fast_frames(
         self,
-        sessions: Sequence[BatchRow],
+        sessions: Sequence[Session],
         hidden: Float32,
         codes: Integers,
         draws: Sequence[tuple[Sampler, int, int]],

@@ -41,7 +41,7 @@ class Steps(Protocol):
 class Together:
     """By the compiled `_core.Batch`, draws included."""
 
-    def __init__(self, model: _core.BatchModel, *, fast_ar: str) -> None:
+    def __init__(self, model: _core.Model, *, fast_ar: str) -> None:
         self._batch = _core.Batch(model, fast_ar=fast_ar)
 
     def step(self, sessions: Sequence[Any], columns: Int32, /) -> tuple[Float32, Float32]:
@@ -97,7 +97,7 @@ class InTurn:
 def steps_of(model: Model, *, fast_ar: str) -> Steps:
     """What steps sessions of this model, however many."""
 
-    if isinstance(model, _core.BatchModel):
+    if isinstance(model, _core.Model):
         return Together(model, fast_ar=fast_ar)
     return InTurn(model, fast_ar=fast_ar)
 

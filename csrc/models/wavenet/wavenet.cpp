@@ -1,11 +1,11 @@
-#include "models/wavenet.h"
+#include "models/wavenet/wavenet.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "models/codec_weights.h"
-#include "models/names.h"
+#include "models/wavenet/names.h"
 #include "runtime/error.h"
 
 namespace dualar {

@@ -1,9 +1,9 @@
-#include "models/qwen3_codec_encoder.h"
+#include "models/qwen3_tts/codec_encoder.h"
 
 #include "models/block_weights.h"
 #include "models/names.h"
-#include "models/qwen3_codec.h"
-#include "models/qwen3_codec_names.h"
+#include "models/qwen3_tts/codec.h"
+#include "models/qwen3_tts/codec_names.h"
 #include "runtime/error.h"
 
 namespace dualar {

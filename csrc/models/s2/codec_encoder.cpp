@@ -1,7 +1,7 @@
-#include "models/dac_encoder.h"
+#include "models/s2/codec_encoder.h"
 
-#include "models/dac.h"
-#include "models/names.h"
+#include "models/s2/codec.h"
+#include "models/s2/names.h"
 #include "runtime/error.h"
 
 namespace dualar {

@@ -1,4 +1,4 @@
-#include "models/qwen3_speaker.h"
+#include "models/qwen3_tts/speaker.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "models/codec_weights.h"
 #include "models/names.h"
-#include "models/qwen3_codec_names.h"
+#include "models/qwen3_tts/codec_names.h"
 #include "nn/same_conv.h"
 #include "runtime/error.h"
 

@@ -10,7 +10,7 @@
 
 #include "models/codec.h"
 #include "models/codec_weights.h"
-#include "models/qwen3_codec_config.h"
+#include "models/qwen3_tts/codec_config.h"
 #include "nn/growing_transformer.h"
 #include "nn/rvq.h"
 

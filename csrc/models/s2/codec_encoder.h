@@ -8,7 +8,7 @@
 
 #include "models/codec.h"
 #include "models/codec_weights.h"
-#include "models/dac_config.h"
+#include "models/s2/codec_config.h"
 #include "nn/rvq.h"
 
 namespace dualar {

@@ -1,4 +1,4 @@
-#include "models/wavenet_state.h"
+#include "models/wavenet/state.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
-#include "models/dac_config.h"
+#include "models/s2/codec_config.h"
 
 #include "models/codec_weights.h"
-#include "models/names.h"
+#include "models/s2/names.h"
 #include "runtime/error.h"
 
 namespace dualar {

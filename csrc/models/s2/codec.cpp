@@ -1,9 +1,9 @@
-#include "models/dac.h"
+#include "models/s2/codec.h"
 
 #include <algorithm>
 
 #include "models/codec_weights.h"
-#include "models/names.h"
+#include "models/s2/names.h"
 #include "runtime/error.h"
 
 namespace dualar {

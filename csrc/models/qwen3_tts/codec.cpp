@@ -1,10 +1,10 @@
-#include "models/qwen3_codec.h"
+#include "models/qwen3_tts/codec.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "models/names.h"
-#include "models/qwen3_codec_names.h"
+#include "models/qwen3_tts/codec_names.h"
 #include "runtime/error.h"
 
 namespace dualar {

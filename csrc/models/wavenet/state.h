@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "models/wavenet.h"
+#include "models/wavenet/wavenet.h"
 #include "runtime/one_thread.h"
 
 namespace dualar {

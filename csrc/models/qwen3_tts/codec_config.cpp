@@ -1,8 +1,8 @@
-#include "models/qwen3_codec_config.h"
+#include "models/qwen3_tts/codec_config.h"
 
 #include "models/codec_weights.h"
 #include "models/names.h"
-#include "models/qwen3_codec_names.h"
+#include "models/qwen3_tts/codec_names.h"
 #include "runtime/error.h"
 
 namespace dualar {

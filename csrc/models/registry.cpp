@@ -1,0 +1,42 @@
+#include "models/registry.h"
+
+#include "models/qwen3_tts/codec.h"
+#include "models/qwen3_tts/names.h"
+#include "models/qwen3_tts/recipe.h"
+#include "models/s2/codec.h"
+#include "models/s2/names.h"
+#include "models/s2/recipe.h"
+#include "runtime/error.h"
+
+namespace dualar {
+
+namespace {
+
+template <class FamilyRecipe>
+std::unique_ptr<const Recipe> make_recipe(Weights& weights, std::optional<int64_t> end_id) {
+    return std::make_unique<FamilyRecipe>(weights, end_id);
+}
+
+template <class FamilyCodec>
+std::shared_ptr<Codec> make_codec(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend) {
+    return std::make_shared<FamilyCodec>(std::move(file), std::move(backend));
+}
+
+constexpr Family kFamilies[] = {
+    {names::kArchitecture, make_recipe<S2Recipe>, make_codec<Dac>},
+    {qwen3_names::kArchitecture, make_recipe<Qwen3Recipe>, make_codec<Qwen3Codec>},
+};
+
+}  // namespace
+
+const Family& family_of(const GgufFile& file) {
+    const std::string found = file.string(names::kArchitectureKey);
+    std::string known;
+    for (const Family& family : kFamilies) {
+        if (found == family.architecture) return family;
+        known += text(known.empty() ? "" : " or ", quoted(family.architecture));
+    }
+    throw ModelError(text("[", names::kArchitectureKey, "] expected ", known, ", got ", quoted(found)));
+}
+
+}  // namespace dualar
