@@ -36,6 +36,7 @@ from dualar.narration.plan import NarratedPiece, NarrationProgress, TextPlan, pl
 from dualar.narration.result import Narration, NarrationResult
 from dualar.speech.request import PromptBuilder, SpeechRequest
 from dualar.speech.stream import AudioChunk, ChunkStream, Handover, check_cadence
+from dualar.text.plain import plain_text
 
 Int32 = npt.NDArray[np.int32]
 
@@ -202,6 +203,8 @@ def planned(
         return plan(request.text, config, longest_text=parts.family.longest_text)
     if config is not None:
         raise ValueError("[narrate.config] expected none beside a plan, which has its own")
+    if text_plan.text != plain_text(request.text):
+        raise ValueError("[narrate.plan] expected the plan of the text that is to be spoken, got that of another text")
     return text_plan
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from dualar.codec.codec import CodecStream
 from dualar.config import whole_number
-from dualar.generation.frames import Generation
+from dualar.generation.frames import Frame, Generation
 from dualar.generation.generate import FrameLoop
 
 R = TypeVar("R")  # what a stream says of the whole
@@ -118,13 +118,15 @@ class SpeechStream(ChunkStream[Generation]):
         sample_rate: int,
         frames_per_chunk: int | Sequence[int] = 1,
         max_ahead: int = DEFAULT_MAX_AHEAD,
+        on_frame: Callable[[Frame], object] | None = None,
         check: Callable[[], None] | None = None,
         began: float | None = None,
     ) -> None:
         """As `Engine.stream`. check: called before each `next`. began: `time.perf_counter()` when it was asked for."""
         sizes = check_cadence(frames_per_chunk)
         handover: Handover[Generation] = Handover(whole_number("stream.max_ahead", max_ahead, 1))
-        work = _Work(loop, decoder, sizes, sample_rate, handover, time.perf_counter() if began is None else began)
+        began = time.perf_counter() if began is None else began
+        work = _Work(loop, decoder, sizes, sample_rate, handover, on_frame, began)
         super().__init__(work.run, handover, check=check)
 
 
@@ -203,9 +205,11 @@ class _Work:
         sizes: tuple[int, ...],
         sample_rate: int,
         handover: Handover[Generation],
+        on_frame: Callable[[Frame], object] | None,
         began: float,
     ) -> None:
         self._loop = loop
+        self._on_frame = on_frame
         self._decoder = decoder
         self._sizes = sizes
         self._sample_rate = sample_rate
@@ -222,6 +226,8 @@ class _Work:
                 if not self._handover.wanted():
                     break
                 waiting.append(frame.codes)
+                if self._on_frame is not None and self._on_frame(frame) is False:
+                    self._loop.close()  # the frames so far are kept, and heard
                 if len(waiting) == self._sizes[min(self._chunks, len(self._sizes) - 1)]:
                     if not self._emit(waiting):
                         break

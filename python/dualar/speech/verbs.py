@@ -49,6 +49,7 @@ def stream(
         sample_rate=codec.sample_rate,
         frames_per_chunk=frames_per_chunk,
         max_ahead=max_ahead,
+        on_frame=request.on_frame,
         check=check,
         began=began,
     )
