@@ -7,9 +7,13 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    import dualar
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -94,7 +98,7 @@ def published_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
 
 
 @pytest.fixture(scope="module")
-def engine(toy_model: Path) -> Iterator[object]:
+def engine(toy_model: Path) -> Iterator[dualar.Engine]:
     """The toy model, loaded once a test file, one thread."""
     import dualar
 

@@ -61,6 +61,7 @@ class FakeModel:
     num_codebooks: int = N
     codebook_size: int = C
     vocab_size: int = 200
+    hidden_size: int = 8
     context_length: int = 2000
     semantic_begin_id: int = BEGIN
     has_fast_ar: bool = True

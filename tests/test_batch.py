@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from dualar import BackendError, Batch, BatchRow, Engine, GenerationRequest, ModelError, SpeechRequest
 from dualar.config import SamplingConfig, StallGuard
+from dualar.generation import many
 from dualar.generation.frames import Frame, Generation
 from dualar.generation.generate import generate
-from dualar.speech import verbs
 from scripted_model import END, GREEDY, PROMPT, C, FakeModel, N, hashed_fast, hashed_main, peak
 
 GOOD = 7  # the first token of a prompt that all is well with
@@ -43,7 +43,7 @@ def request(first: int = GOOD, length: int = 3, seed: int = 1, **options: Any) -
 
 
 def generate_batch(model: FakeModel, requests: list[GenerationRequest], **options: Any) -> Iterator[Any]:
-    return verbs.generate_batch(Batch(model, **options), requests)
+    return many.generate_batch(Batch(model, **options), requests)
 
 
 def alone(model: FakeModel, asked: GenerationRequest, **options: Any) -> Generation:

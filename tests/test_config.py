@@ -85,7 +85,7 @@ def test_ends_of_ranges_are_allowed() -> None:
 
 
 def test_numpy_numbers_become_plain_ones() -> None:
-    config = SamplingConfig.fish(temperature=np.float32(0.5), top_k=np.int64(7), top_p=1)
+    config = SamplingConfig.fish(temperature=np.float32(0.5), top_k=np.int64(7), top_p=1)  # type: ignore[arg-type]
     assert type(config.temperature) is float and config.temperature == 0.5
     assert type(config.top_k) is int and config.top_k == 7
     assert type(config.top_p) is float

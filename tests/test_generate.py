@@ -234,7 +234,7 @@ def test_wrong_options(options: dict[str, Any], expected: str) -> None:
 def test_prompts_of_other_integer_types_and_layouts() -> None:
     want = generate(FakeModel(), PROMPT, max_new_tokens=3, seed=0).codes.tolist()
     for prompt in (PROMPT.tolist(), PROMPT.astype(np.uint8), np.asfortranarray(PROMPT.astype(np.int64))):
-        assert generate(FakeModel(), prompt, max_new_tokens=3, seed=np.uint64(0)).codes.tolist() == want
+        assert generate(FakeModel(), prompt, max_new_tokens=3, seed=np.uint64(0)).codes.tolist() == want  # type: ignore[arg-type]
 
 
 def test_default_max_new_tokens_is_1024_or_what_the_context_leaves() -> None:

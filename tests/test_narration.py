@@ -15,6 +15,7 @@ from dualar.engine import Engine
 from dualar.narration.config import NarrationConfig
 from dualar.narration.job import model_fingerprint, settled_samples
 from dualar.narration.result import Narration, NarrationResult
+from dualar.speech.request import SpeechOptions
 from fixtures.make_toy_model import write_toy_model
 
 TEXT = "The kettle is on. Do we have milk?\n\nNone, he said. <|speaker:1|>Good."
@@ -191,7 +192,7 @@ def test_a_cancelled_piece_is_not_in_the_job(engine: Engine, whole: Narration, t
 
     def on_frame(frame: Any) -> bool:
         seen.append(frame)
-        return len(seen) < whole.pieces[0].codes.shape[1] + 3
+        return bool(len(seen) < whole.pieces[0].codes.shape[1] + 3)
 
     got = engine.narrate(TEXT, job=job, on_frame=on_frame, **OPTIONS)
     assert got.cancelled and len(got.pieces) == 1 and len(job.read_bytes().splitlines()) == 2
@@ -202,7 +203,7 @@ def test_a_cancelled_piece_is_not_in_the_job(engine: Engine, whole: Narration, t
 def test_pieces_that_failed_are_tried_again_where_more_attempts_are_allowed(engine: Engine, tmp_path: Path) -> None:
     job = tmp_path / "a.job"
     text, size = "Is it? The kettle is on the fire. Yes, it is, said the old man. Is it?", 26
-    options = {"seed": 1, "max_new_tokens": 36, "min_tokens_before_end": 8}
+    options: SpeechOptions = {"seed": 1, "max_new_tokens": 36, "min_tokens_before_end": 8}
 
     def config(retries: int) -> NarrationConfig:
         return NarrationConfig(piece_size=size, context_tokens=0, retries=retries)

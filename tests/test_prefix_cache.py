@@ -17,17 +17,20 @@ from dualar import _core
 from dualar.engine import Engine
 from dualar.generation.prefix_cache import PrefixCache, prefill
 from dualar.generation.prompts import checked_prompt
+from dualar.generation.requests import CodeOptions
 from dualar.narration.config import NarrationConfig
 from dualar.voices.voice import Voice
+from s2_engine import s2_model, s2_prompt
 from scripted_model import BEGIN, IM_END, PROMPT, FakeModel, N
 
 TEXT = "hello there"
 SHORT: dict[str, Any] = {"seed": 4, "max_new_tokens": 6, "min_tokens_before_end": 6}
+Feed = Callable[[_core.Session], _core.StepOutput]
 
 
 def voice_of(engine: Engine, frames: int, seed: int, transcript: str = "so it goes") -> Voice:
     codes = np.random.default_rng(seed).integers(0, 64, (engine.codec.num_codebooks, frames))
-    return Voice(codes=codes, transcript=transcript, sample_rate=44100, codebook_size=128)
+    return Voice(codes=codes.astype(np.int32), transcript=transcript, sample_rate=44100, codebook_size=128)
 
 
 @pytest.fixture
@@ -46,8 +49,8 @@ def uncached(toy_model: Path) -> Any:
 @pytest.mark.parametrize("kv_type", ["f32", "f16"])
 @pytest.mark.parametrize("length", [1, 2, 100, 255, 256, 257, 512, 530])
 def test_a_session_goes_on_from_a_snapshot_to_the_same_bits(engine: Engine, kv_type: str, length: int) -> None:
-    model = engine.model
-    prompt = engine.build_prompt("hello " * 20, voice=voice_of(engine, 560, 1))
+    model = s2_model(engine)
+    prompt = s2_prompt(engine, "hello " * 20, voice=voice_of(engine, 560, 1))
     first, rest = np.ascontiguousarray(prompt[:, :length]), np.ascontiguousarray(prompt[:, length : length + 40])
     before = model.session(max_positions=900, kv_type=kv_type)
     before.prefill(first)
@@ -64,15 +67,20 @@ def test_a_session_goes_on_from_a_snapshot_to_the_same_bits(engine: Engine, kv_t
         assert after.position == length
         if fresh.attention_rows(length) != before.attention_rows(length):
             continue
-        for feed in (lambda s: s.prefill(rest), lambda s: s.step(prompt[:, -1]), lambda s: s.step(prompt[:, -2])):
+        feeds: tuple[Feed, ...] = (
+            lambda s: s.prefill(rest),
+            lambda s: s.step(prompt[:, -1]),
+            lambda s: s.step(prompt[:, -2]),
+        )
+        for feed in feeds:
             got, wanted = feed(after), feed(fresh)
             np.testing.assert_array_equal(got.logits, wanted.logits)
             np.testing.assert_array_equal(got.hidden, wanted.hidden)
 
 
 def test_a_snapshot_does_not_change_with_its_session(engine: Engine) -> None:
-    prompt = engine.build_prompt(TEXT)
-    session = engine.model.session(max_positions=100)
+    prompt = s2_prompt(engine, TEXT)
+    session = s2_model(engine).session(max_positions=100)
     out = session.prefill(prompt)
     kept = session.snapshot()
     session.reset()
@@ -84,14 +92,14 @@ def test_a_snapshot_does_not_change_with_its_session(engine: Engine) -> None:
 
 
 def test_snapshots_where_they_do_not_belong(engine: Engine, golden: Callable[[str], Golden]) -> None:
-    model = engine.model
+    model = s2_model(engine)
     session = model.session(max_positions=20)
     with pytest.raises(ValueError, match="expected a session with positions"):
         session.snapshot()
     for positions in (0, 21):
         with pytest.raises(ValueError, match=rf"\[attention_rows\] expected 1 to 20 positions, got {positions}"):
             session.attention_rows(positions)
-    session.prefill(engine.build_prompt(TEXT)[:, :12].copy())
+    session.prefill(s2_prompt(engine, TEXT)[:, :12].copy())
     kept = session.snapshot()
     with pytest.raises(ValueError, match="expected a session at position 0, got one at 12"):
         session.restore(kept)
@@ -100,7 +108,7 @@ def test_snapshots_where_they_do_not_belong(engine: Engine, golden: Callable[[st
     with pytest.raises(ValueError, match="expected a prefix in f16, got f32"):
         model.session(max_positions=20, kv_type="f16").restore(kept)
     with dualar.load(golden("s2-tiny").gguf, threads=1, im_end_id=0) as other:
-        foreign = other.model.session(max_positions=20)
+        foreign = s2_model(other).session(max_positions=20)
     with pytest.raises(ValueError, match="expected a prefix of this session's model"):
         foreign.restore(kept)
     with pytest.raises(TypeError):
@@ -146,8 +154,8 @@ def test_a_prefix_is_fed_apart_from_the_rest_at_the_beginning_alone() -> None:
 
 
 def test_an_engine_splits_at_the_end_of_the_voice(engine: Engine) -> None:
-    prompt = engine.build_prompt(TEXT, voice=voice_of(engine, 9, 1))
-    other = engine.build_prompt("something else", voice=voice_of(engine, 9, 1))
+    prompt = s2_prompt(engine, TEXT, voice=voice_of(engine, 9, 1))
+    other = s2_prompt(engine, "something else", voice=voice_of(engine, 9, 1))
     length = checked_prompt(engine.model, prompt).prefix_length
     assert prompt[0, length - 1] == engine.model.im_end_id and (prompt[0, :length] == other[0, :length]).all()
     assert checked_prompt(engine.model, engine.build_prompt(TEXT)).prefix_length == 0
@@ -206,7 +214,7 @@ def test_two_clips_of_one_length_never_share(cached: Engine, uncached: Engine) -
 def test_room_for_frames_changes_nothing(cached: Engine, uncached: Engine, room: int) -> None:
     voice = voice_of(cached, 270, 3)
     cached.synthesize(TEXT, voice=voice, seed=4, max_new_tokens=1000, min_tokens_before_end=1)
-    options = {"seed": 4, "max_new_tokens": room, "min_tokens_before_end": min(room, 5)}
+    options: CodeOptions = {"seed": 4, "max_new_tokens": room, "min_tokens_before_end": min(room, 5)}
     np.testing.assert_array_equal(
         cached.synthesize(TEXT, voice=voice, **options).codes, uncached.synthesize(TEXT, voice=voice, **options).codes
     )

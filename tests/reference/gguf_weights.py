@@ -23,9 +23,9 @@ class Weights:
     that float64 changes the arithmetic and never the weights.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, dtype: npt.DTypeLike = np.float64) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, dtype: type[np.floating[Any]] | str = np.float64) -> None:
         reader = gguf.GGUFReader(os.fspath(path))
-        self.dtype = np.dtype(dtype)
+        self.dtype: np.dtype[np.floating[Any]] = np.dtype(dtype)
         self._kv = {k: f.contents() for k, f in reader.fields.items() if not k.startswith("GGUF.")}
         self._packed = {t.name: t for t in reader.tensors}
         self._tensors: dict[str, Array] = {}
@@ -54,7 +54,7 @@ class Weights:
 
     def scalar(self, value: float) -> np.floating[Any]:
         """A Python number in this dtype, so that float32 arithmetic stays float32 under any numpy."""
-        return self.dtype.type(value)  # type: ignore[no-any-return]
+        return self.dtype.type(value)
 
     def linear(self, name: str, x: Array) -> Array:
         """x [..., in] -> [..., out]; the bias is added where the file has one."""

@@ -41,13 +41,15 @@ class BlockConfig:
 
 def softmax(x: Array) -> Array:
     """Over the last axis; -inf is probability 0."""
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+    e: Array = np.exp(x - x.max(-1, keepdims=True))
+    total: Array = e.sum(-1, keepdims=True)
+    return e / total
 
 
 def rms_norm(x: Array, weight: Array, eps: float) -> Array:
     """x / sqrt(mean(x^2) + eps) * weight, over the last axis."""
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(eps)) * weight
+    scale: Array = np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(eps))
+    return x / scale * weight
 
 
 def rope(x: Array, pos: Ints, base: float) -> Array:
@@ -137,7 +139,7 @@ class DualAR:
 
     def embed(self, X: Ints) -> Array:
         """Columns X [1 + N, T] -> [T, D]: the token's row, plus one row per codebook where it is semantic."""
-        x = self.w["embeddings.weight"][X[0]].copy()
+        x: Array = self.w["embeddings.weight"][X[0]].copy()
         semantic = (X[0] >= self.semantic_begin) & (X[0] <= self.semantic_end)
         for i in range(self.num_codebooks):
             x[semantic] += self.w["codebook_embeddings.weight"][i * self.codebook_size + X[1 + i, semantic]]
@@ -162,7 +164,8 @@ class DualAR:
 
     def greedy(self, prompt: Ints, *, max_frames: int, im_end: int) -> tuple[npt.NDArray[np.int32], bool]:
         """argmax over the semantic ids and im_end, no RAS -> codes [N, n], and whether im_end ended them."""
-        session, frames = self.session(), []
+        session = self.session()
+        frames: list[list[int]] = []
         ids = np.append(np.arange(self.semantic_begin, self.semantic_end + 1), im_end)
         logits, hidden = session.feed(prompt)
         while len(frames) < max_frames:
@@ -201,7 +204,8 @@ class Session:
 # ------------------------------------------------------------------ codec
 def gelu(x: Array) -> Array:
     """The exact GELU, not its tanh form."""
-    return x * 0.5 * (1 + erf(x / x.dtype.type(np.sqrt(2.0))))
+    doubled: Array = 1 + erf(x / x.dtype.type(np.sqrt(2.0)))
+    return x * 0.5 * doubled
 
 
 class Codec:
@@ -268,7 +272,7 @@ class Codec:
 
     def snake(self, p: str, x: Array) -> Array:
         """x + sin^2(alpha x) / (alpha + 1e-9), alpha [1, C, 1] of any sign."""
-        a = self.w[p + ".alpha"][0]
+        a: Array = self.w[p + ".alpha"][0]
         return x + np.sin(a * x) ** 2 / (a + self.w.scalar(1e-9))
 
     def residual_unit(self, p: str, x: Array, *, dilation: int) -> Array:
@@ -294,11 +298,12 @@ class Codec:
 
     def decode(self, codes: Ints) -> Array:
         """codes [N, T] -> samples [T * samples_per_frame]; a code past its codebook's end means the last entry."""
-        z = None
+        z: Array | None = None
         for q, row in zip(self.quantizers, codes, strict=True):
             entries = self.w[q + "codebook.weight"]
             part = self.pointwise(q + "out_proj", entries[np.clip(row, 0, len(entries) - 1)].T)
             z = part if z is None else z + part
+        assert z is not None
         x = self.transformer("c.quantizer.post_module", z, self.rvq_layers, self.rvq)
         for i, factor in enumerate(reversed(self.factors)):
             x = self.transposed_conv(f"c.quantizer.upsample.{i}.0.conv", x, stride=factor)
@@ -309,7 +314,8 @@ class Codec:
             x = self.transposed_conv(f"{p}{i}.block.1.conv", self.snake(f"{p}{i}.block.0", x), stride=rate)
             for j, dilation in enumerate((1, 3, 9)):
                 x = self.residual_unit(f"{p}{i}.block.{2 + j}", x, dilation=dilation)
-        return np.tanh(self.conv(f"{p}{n + 2}.conv", self.snake(f"{p}{n + 1}", x)))[0]
+        samples: Array = np.tanh(self.conv(f"{p}{n + 2}.conv", self.snake(f"{p}{n + 1}", x)))[0]
+        return samples
 
     def latent(self, samples: npt.ArrayLike) -> Array:
         """samples [n] -> [latent_dim, T], after pre_module; zeros at the end fill the last code frame."""
