@@ -47,6 +47,26 @@ def test_the_sound_file_is_sound(sound: bytes, tmp_path: Path) -> None:
         assert engine.synthesize("hello", seed=1, max_new_tokens=2, min_tokens_before_end=2).samples.size
 
 
+def test_an_architecture_of_no_family_is_told_by_every_part(sound: bytes, tmp_path: Path) -> None:
+    """A file of an unknown family is refused by name, and not read as if it were of a known one."""
+    path = changed(sound, lambda raw: raw.set("general.architecture", STRING, string("llama")), tmp_path / "x.gguf")
+    file, runtime = _core.ModelFile(str(path)), _core.Runtime(threads=1)
+    for make in (_core.Model, _core.Codec):
+        with pytest.raises(dualar.ModelError, match=r"\[general.architecture\] expected .* or .*, got \"llama\""):
+            make(file, runtime)
+
+
+def test_the_general_model_asks_for_what_a_file_does_not_say(sound: bytes, tmp_path: Path) -> None:
+    path = changed(sound, lambda raw: None, tmp_path / "x.gguf")
+    file, runtime = _core.ModelFile(str(path)), _core.Runtime(threads=1)
+    with pytest.raises(ValueError, match=r"\[im_end_id\] expected the id that ends speech, got none"):
+        _core.Model(file, runtime)
+    named, general = _core.DualAR(file, runtime, im_end_id=0), _core.Model(file, runtime, im_end_id=0)
+    prompt = np.zeros((1 + named.num_codebooks, 3), np.int32)
+    logits = [model.session(max_positions=3).prefill(prompt).logits for model in (named, general)]
+    np.testing.assert_array_equal(*logits)
+
+
 # ------------------------------------------------------------------ what is no GGUF at all
 @pytest.mark.parametrize(
     ("make", "says"),

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bindings/arrays.h"
-#include "models/codec.h"
+#include "models/registry.h"
 #include "runtime/error.h"
 
 namespace dualar::bindings {
@@ -90,7 +90,7 @@ void bind_codec(py::module_& m) {
     py::class_<Codec, std::shared_ptr<Codec>>(m, "Codec", "A codec's weights, of the file's family.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
                  const py::gil_scoped_release release;
-                 return open_codec(std::move(file), std::move(runtime));
+                 return family_of(*file).codec(file, std::move(runtime));
              }),
              py::arg("file"), py::arg("runtime"))
         .def_property_readonly("sample_rate", &Codec::sample_rate)

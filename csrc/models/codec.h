@@ -1,6 +1,6 @@
-// What every neural codec here is to its callers: weights, decoding streams (codes -> samples) and encoding streams
-// (samples -> codes). The checks on what goes in, and the graphs by size, are here; the recipes in each family's file.
-// Whole decoding is a stream that is fed in pieces.
+// What a neural codec is to its callers, whatever it is made of: weights, decoding streams (codes -> samples) and
+// encoding streams (samples -> codes). Whole decoding is a stream that is fed in pieces. models/rvq_codec.h is the one
+// implementation so far.
 #pragma once
 
 #include <map>
@@ -8,11 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "nn/causal_conv.h"
-#include "nn/rvq.h"
-#include "nn/windowed_transformer.h"
+#include "runtime/backend.h"
 #include "runtime/gguf_file.h"
-#include "runtime/graph.h"
 #include "runtime/one_thread.h"
 
 namespace dualar {
@@ -49,10 +46,7 @@ class Codec : public std::enable_shared_from_this<Codec> {
     std::shared_ptr<Backend> backend_;
 };
 
-// The codec of a file, of the family that the file's architecture says. ModelError for what is wrong with it.
-std::shared_ptr<Codec> open_codec(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend);
-
-// Where a stream was after some frames, on the host.
+// Where a stream was after some frames, on the host: what it must remember of them.
 struct CodecSnapshot {
     std::shared_ptr<const Codec> codec;
     int64_t max_frames;
@@ -63,63 +57,27 @@ struct CodecSnapshot {
     size_t nbytes() const { return rows.size() + columns.size() * sizeof(float); }
 };
 
-// One stream's state.
+// One stream's state. It belongs to one thread at a time.
 class CodecStream {
   public:
     virtual ~CodecStream() = default;
-    CodecStream(const CodecStream&) = delete;
-    CodecStream& operator=(const CodecStream&) = delete;
 
     // codes int32 [codebooks, frames] row-major, frames <= max_frames -> samples [frames * samples_per_frame].
     // std::invalid_argument for what does not fit; nothing has changed then.
-    std::vector<float> push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames);
-    void reset();
-    CodecSnapshot snapshot();
+    virtual std::vector<float> push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) = 0;
+    virtual void reset() = 0;
+    virtual CodecSnapshot snapshot() = 0;
     // Go on from there. std::invalid_argument for one of another codec or max_frames.
-    void restore(const CodecSnapshot& snapshot);
+    virtual void restore(const CodecSnapshot& snapshot) = 0;
     // A push, and the seconds that each kind of layer took: for benchmarks.
-    std::map<std::string, double> profile(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames);
+    virtual std::map<std::string, double> profile(const std::vector<int32_t>& codes, int64_t codebooks,
+                                                  int64_t frames) = 0;
     // A push, and what came out of the layers that have a name, column by column: for tests.
-    std::map<std::string, std::vector<float>> probe(const std::vector<int32_t>& codes, int64_t codebooks,
-                                                    int64_t frames);
-
-    int64_t max_frames() const { return max_frames_; }
-    size_t nbytes() const { return transformer_.nbytes() + columns_.nbytes(); }
-    int graph_builds() const { return graph_builds_; }
-
-  protected:
-    // What a recipe runs on, the codec's: its codebooks, its transformer with its name in the graph, and the states of
-    // its convolutions in the order in which build() meets them.
-    struct Parts {
-        const nn::Rvq& rvq;
-        const nn::WindowedTransformer& transformer;
-        const char* name;
-        std::vector<nn::ConvState::Size> sizes;
-    };
-    CodecStream(std::shared_ptr<const Codec> codec, int64_t max_frames, const Parts& parts);
-
-    // The recipe, from the input "x" [rvq.columns(), frames], the rows that the codes stand for, to "samples".
-    virtual void build(GraphBuilder& g, int64_t frames) const = 0;
-    const nn::WindowedState& transformer() const { return transformer_; }
-    const nn::ConvState& columns() const { return columns_; }
-    // What is still to be done to the samples, off the graph.
-    virtual void post(std::vector<float>&) const {}
-
-  private:
-    void check(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) const;
-    Graph& ready(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames);
-    void set(Graph& graph, const std::vector<int32_t>& codes, int64_t frames);
-
-    std::shared_ptr<const Codec> codec_;
-    int64_t max_frames_;
-    const nn::Rvq& rvq_;
-    size_t max_nodes_;
-    nn::WindowedState transformer_;
-    nn::ConvState columns_;
-    std::vector<float> looked_up_;
-    std::vector<std::unique_ptr<Graph>> graphs_;  // by frames in a push
-    int graph_builds_ = 0;
-    OneThread one_thread_;
+    virtual std::map<std::string, std::vector<float>> probe(const std::vector<int32_t>& codes, int64_t codebooks,
+                                                            int64_t frames) = 0;
+    virtual int64_t max_frames() const = 0;
+    virtual size_t nbytes() const = 0;
+    virtual int graph_builds() const = 0;
 };
 
 // One clip's state.
@@ -149,6 +107,7 @@ class CodecEncoder {
     // Some samples, all of them finite; whole frames, but where they are the last.
     virtual std::vector<int32_t> encode(const std::vector<float>& samples, bool last) = 0;
     virtual void clear() = 0;
+    const Codec& codec() const { return *codec_; }
 
     std::map<std::string, std::vector<float>> probes_;
 

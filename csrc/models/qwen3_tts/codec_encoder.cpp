@@ -2,7 +2,6 @@
 
 #include "models/block_weights.h"
 #include "models/names.h"
-#include "models/qwen3_tts/codec.h"
 #include "models/qwen3_tts/codec_names.h"
 #include "runtime/error.h"
 
@@ -16,14 +15,10 @@ bool Qwen3Encoder::present(const GgufFile& file) {
 
 Qwen3Encoder::Qwen3Encoder(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend,
                            const Qwen3CodecConfig& codec)
-    : config(read_qwen3_encoder_config(*file, codec)), weights_(std::move(file), std::move(backend)) {
+    : EncoderWeights(file, std::move(backend)), config(read_qwen3_encoder_config(*file, codec)) {
     read_blocks();
     read_transformer();
     read_quantizers(codec);
-}
-
-void Qwen3Encoder::load() const {
-    std::call_once(loaded_, [this] { weights_.load(); });
 }
 
 // The published list of layers counts the activations too: a residual unit, one, a strided convolution for each rate.
@@ -86,14 +81,6 @@ void Qwen3Encoder::read_quantizers(const Qwen3CodecConfig& codec) {
 
 namespace {
 
-const Qwen3Encoder& encoder_of(const Qwen3Codec& codec) {
-    if (codec.encoder() == nullptr)
-        throw ModelError(text("[codec] expected encoder tensors (", keys::kEncoder, "*) in the file, found none: it ",
-                              "can only decode"));
-    codec.encoder()->load();
-    return *codec.encoder();
-}
-
 // In the order in which build() meets them.
 std::vector<nn::ConvState::Size> state_sizes(const Qwen3Encoder& encoder) {
     std::vector<nn::ConvState::Size> sizes;
@@ -109,12 +96,12 @@ std::vector<nn::ConvState::Size> state_sizes(const Qwen3Encoder& encoder) {
 
 }  // namespace
 
-Qwen3EncodeStream::Qwen3EncodeStream(std::shared_ptr<const Qwen3Codec> codec, int64_t max_frames)
-    : CodecEncoder(codec, max_frames),
-      codec_(std::move(codec)),
-      encoder_(encoder_of(*codec_)),
-      state_(*codec_->backend(), state_sizes(encoder_)),
-      transformer_(*codec_->backend(), encoder_.transformer, "transformer") {}
+Qwen3EncodeStream::Qwen3EncodeStream(std::shared_ptr<const Codec> codec, const Qwen3Encoder& encoder,
+                                     int64_t max_frames)
+    : CodecEncoder(std::move(codec), max_frames),
+      encoder_(encoder),
+      state_(*this->codec().backend(), state_sizes(encoder_)),
+      transformer_(*this->codec().backend(), encoder_.transformer, "transformer") {}
 
 void Qwen3EncodeStream::build(GraphBuilder& g, int64_t samples) const {
     ConvSequence conv(g, state_);
@@ -133,15 +120,15 @@ void Qwen3EncodeStream::build(GraphBuilder& g, int64_t samples) const {
 std::vector<int32_t> Qwen3EncodeStream::encode(const std::vector<float>& samples, bool) {
     const auto count = static_cast<int64_t>(samples.size());
     const auto rounded_up = [&](int64_t size) { return (count + size - 1) / size; };
-    const int64_t frames = rounded_up(codec_->samples_per_frame());
-    const int64_t positions = rounded_up(codec_->samples_per_frame() / encoder_.config.downsample);
+    const int64_t frames = rounded_up(codec().samples_per_frame());
+    const int64_t positions = rounded_up(codec().samples_per_frame() / encoder_.config.downsample);
     if (transformer_.reserve(positions)) graphs_.clear();
     std::unique_ptr<Graph>& graph = graphs_[{count, first_}];
     if (!graph) {
         ++graph_builds_;
         const size_t nodes =
             kNodesPerConv * state_sizes(encoder_).size() + nn::kNodesPerBlock * encoder_.transformer.blocks.size() + 64;
-        graph = std::make_unique<Graph>(codec_->backend(), nodes, [&](GraphBuilder& g) { build(g, count); });
+        graph = std::make_unique<Graph>(codec().backend(), nodes, [&](GraphBuilder& g) { build(g, count); });
     }
     graph->set("x", samples.data(), samples.size() * sizeof(float));
     transformer_.set(*graph, positions);

@@ -4,28 +4,20 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
-#include "models/codec.h"
-#include "models/codec_weights.h"
 #include "models/qwen3_tts/codec_config.h"
+#include "models/rvq_codec.h"
 #include "nn/growing_transformer.h"
-#include "nn/rvq.h"
 
 namespace dualar {
 
-class Qwen3Codec;
-
-class Qwen3Encoder {
+class Qwen3Encoder : public EncoderWeights {
   public:
     static bool present(const GgufFile& file);
     // Problems are left in weights().
     Qwen3Encoder(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, const Qwen3CodecConfig& codec);
-
-    const Weights& weights() const { return weights_; }
-    void load() const;
 
     Qwen3EncoderConfig config;
     nn::Conv first;
@@ -44,15 +36,11 @@ class Qwen3Encoder {
     void read_blocks();
     void read_transformer();
     void read_quantizers(const Qwen3CodecConfig& codec);
-
-    mutable Weights weights_;
-    mutable std::once_flag loaded_;
 };
 
 class Qwen3EncodeStream : public CodecEncoder {
   public:
-    // ModelError for a codec without an encoder.
-    Qwen3EncodeStream(std::shared_ptr<const Qwen3Codec> codec, int64_t max_frames);
+    Qwen3EncodeStream(std::shared_ptr<const Codec> codec, const Qwen3Encoder& encoder, int64_t max_frames);
     size_t nbytes() const override { return state_.nbytes() + transformer_.nbytes(); }
     int graph_builds() const override { return graph_builds_; }
 
@@ -61,7 +49,6 @@ class Qwen3EncodeStream : public CodecEncoder {
     void clear() override;
     void build(GraphBuilder& g, int64_t samples) const;
 
-    std::shared_ptr<const Qwen3Codec> codec_;
     const Qwen3Encoder& encoder_;
     nn::ConvState state_;
     nn::GrowingState transformer_;

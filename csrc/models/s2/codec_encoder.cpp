@@ -1,6 +1,5 @@
 #include "models/s2/codec_encoder.h"
 
-#include "models/s2/codec.h"
 #include "models/s2/names.h"
 #include "runtime/error.h"
 
@@ -18,13 +17,9 @@ bool DacEncoder::present(const GgufFile& file) {
 }
 
 DacEncoder::DacEncoder(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, const DacConfig& config)
-    : weights_(std::move(file), std::move(backend)) {
+    : EncoderWeights(std::move(file), std::move(backend)) {
     read_blocks(config);
     read_quantizer(config);
-}
-
-void DacEncoder::load() const {
-    std::call_once(loaded_, [this] { weights_.load(); });
 }
 
 void DacEncoder::read_blocks(const DacConfig& c) {
@@ -92,13 +87,6 @@ void DacEncoder::read_quantizer(const DacConfig& c) {
 
 namespace {
 
-const DacEncoder& encoder_of(const Dac& dac) {
-    if (dac.encoder() == nullptr)
-        throw ModelError("[codec] expected encoder tensors (c.encoder.*) in the file, found none: it can only decode");
-    dac.encoder()->load();
-    return *dac.encoder();
-}
-
 // In the order in which build() meets them.
 std::vector<nn::ConvState::Size> state_sizes(const DacEncoder& encoder) {
     std::vector<nn::ConvState::Size> sizes;
@@ -117,20 +105,20 @@ std::vector<nn::ConvState::Size> state_sizes(const DacEncoder& encoder) {
 
 }  // namespace
 
-DacEncodeStream::DacEncodeStream(std::shared_ptr<const Dac> codec, int64_t max_frames)
-    : CodecEncoder(codec, max_frames),
-      codec_(std::move(codec)),
-      encoder_(encoder_of(*codec_)),
-      state_(*codec_->backend(), state_sizes(encoder_)),
+DacEncodeStream::DacEncodeStream(std::shared_ptr<const Codec> codec, const DacEncoder& encoder, const DacConfig& config,
+                                 int64_t max_frames)
+    : CodecEncoder(std::move(codec), max_frames),
+      encoder_(encoder),
+      state_(*this->codec().backend(), state_sizes(encoder_)),
       graphs_(static_cast<size_t>(max_frames) + 1) {
-    int64_t positions = codec_->config.samples_per_frame();
+    int64_t positions = this->codec().samples_per_frame();
     const auto add = [&](const nn::WindowedTransformer& transformer, const std::string& name) {
         windowed_.push_back(
-            {std::make_unique<nn::WindowedState>(*codec_->backend(), transformer, positions * max_frames, name),
+            {std::make_unique<nn::WindowedState>(*this->codec().backend(), transformer, positions * max_frames, name),
              positions});
     };
     for (size_t b = 0; b < encoder_.blocks.size(); ++b) {
-        positions /= codec_->config.encoder_rates[b];
+        positions /= config.encoder_rates[b];
         if (!encoder_.blocks[b].transformer.blocks.empty()) add(encoder_.blocks[b].transformer, text("encoder.", b));
     }
     positions = 1;
@@ -140,7 +128,7 @@ DacEncodeStream::DacEncodeStream(std::shared_ptr<const Dac> codec, int64_t max_f
 void DacEncodeStream::build(GraphBuilder& g, int64_t frames) const {
     ConvSequence conv(g, state_);
     size_t next = 0;
-    ggml_tensor* x = g.input("x", GGML_TYPE_F32, 1, frames * codec_->config.samples_per_frame());
+    ggml_tensor* x = g.input("x", GGML_TYPE_F32, 1, frames * codec().samples_per_frame());
     x = conv(x, encoder_.first);
     for (const EncoderBlock& block : encoder_.blocks) {
         for (const ResidualUnit& unit : block.units) x = conv(x, unit);
@@ -153,7 +141,7 @@ void DacEncodeStream::build(GraphBuilder& g, int64_t frames) const {
 }
 
 std::vector<int32_t> DacEncodeStream::encode(const std::vector<float>& samples, bool) {
-    const auto per_frame = static_cast<size_t>(codec_->config.samples_per_frame());
+    const auto per_frame = static_cast<size_t>(codec().samples_per_frame());
     const auto frames = static_cast<int64_t>((samples.size() + per_frame - 1) / per_frame);
     std::vector<float> filled = samples;
     filled.resize(static_cast<size_t>(frames) * per_frame);
@@ -163,7 +151,7 @@ std::vector<int32_t> DacEncodeStream::encode(const std::vector<float>& samples, 
         size_t blocks = encoder_.pre_module.blocks.size();
         for (const EncoderBlock& block : encoder_.blocks) blocks += block.transformer.blocks.size();
         const size_t nodes = kNodesPerConv * state_sizes(encoder_).size() + nn::kNodesPerBlock * blocks + 64;
-        graph = std::make_unique<Graph>(codec_->backend(), nodes, [&](GraphBuilder& g) { build(g, frames); });
+        graph = std::make_unique<Graph>(codec().backend(), nodes, [&](GraphBuilder& g) { build(g, frames); });
     }
     graph->set("x", filled.data(), filled.size() * sizeof(float));
     for (const Windowed& w : windowed_) w.state->set(*graph, w.positions_per_frame * frames);

@@ -3,17 +3,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
-#include "models/codec.h"
-#include "models/codec_weights.h"
+#include "models/rvq_codec.h"
 #include "models/s2/codec_config.h"
-#include "nn/rvq.h"
 
 namespace dualar {
-
-class Dac;
 
 struct EncoderBlock {
     ResidualUnit units[3];
@@ -22,14 +17,11 @@ struct EncoderBlock {
     nn::WindowedTransformer transformer;  // without blocks where the codec has none there
 };
 
-class DacEncoder {
+class DacEncoder : public EncoderWeights {
   public:
     static bool present(const GgufFile& file);
     // Problems are left in weights().
     DacEncoder(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, const DacConfig& config);
-
-    const Weights& weights() const { return weights_; }
-    void load() const;
 
     nn::Conv first;
     std::vector<EncoderBlock> blocks;
@@ -46,16 +38,13 @@ class DacEncoder {
   private:
     void read_blocks(const DacConfig& config);
     void read_quantizer(const DacConfig& config);
-
-    mutable Weights weights_;
-    mutable std::once_flag loaded_;
 };
 
 // Zeros fill the last frame of a clip.
 class DacEncodeStream : public CodecEncoder {
   public:
-    // ModelError for a codec without an encoder.
-    DacEncodeStream(std::shared_ptr<const Dac> codec, int64_t max_frames);
+    DacEncodeStream(std::shared_ptr<const Codec> codec, const DacEncoder& encoder, const DacConfig& config,
+                    int64_t max_frames);
     size_t nbytes() const override;
     int graph_builds() const override { return graph_builds_; }
 
@@ -64,7 +53,6 @@ class DacEncodeStream : public CodecEncoder {
     void clear() override;
     void build(GraphBuilder& g, int64_t frames) const;
 
-    std::shared_ptr<const Dac> codec_;
     const DacEncoder& encoder_;
     nn::ConvState state_;
     // One for each transformer, the pre_module's last, with the positions that it has per frame.
