@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from dualar import files
 from dualar.audio.clip import Audio
 from dualar.audio.read import read_audio
 from dualar.audio.wav import WavWriter, encode_wav, pcm_bytes, to_pcm, write_wav
@@ -141,7 +140,7 @@ def test_failure_in_the_middle_leaves_the_old_file(
     def fail(_: int) -> None:
         raise error
 
-    monkeypatch.setattr(files.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(type(error)) as caught:
         write_file(path, b"new")
     if isinstance(error, OSError):

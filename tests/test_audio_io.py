@@ -16,7 +16,7 @@ from dualar.audio.read import mix_and_resample, read_audio
 RATE = 16000
 
 
-def tone(seconds: float = 0.5, *, rate: int = RATE, hertz: float = 440.0, channels: int = 1) -> np.ndarray:  # type: ignore[type-arg]
+def tone(seconds: float = 0.5, *, rate: int = RATE, hertz: float = 440.0, channels: int = 1) -> np.ndarray:
     """float64 [n] or [n, channels]: a sine, louder in each further channel."""
     wave = 0.1 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)
     return wave if channels == 1 else np.stack([wave * (c + 1) for c in range(channels)], axis=1)
@@ -48,7 +48,7 @@ def test_wav_of_every_subtype(kind: str, subtype: str, atol: float) -> None:
     tag = struct.unpack_from("<H", data, data.index(b"fmt ") + 8)[0]
     assert (tag == 0xFFFE) == (kind == "WAVEX")
     samples, rate = read_audio(data)
-    assert (samples.dtype, samples.ndim, rate) == (np.float32, 1, RATE)
+    assert (samples.dtype, samples.ndim, rate) == (np.dtype(np.float32), 1, RATE)
     np.testing.assert_allclose(samples, tone(), rtol=0, atol=atol)
 
 

@@ -135,6 +135,16 @@ def uint(name: str, value: int) -> Change:
     return lambda raw: raw.set_uint(name, value)
 
 
+def both(*changes: Change) -> Change:
+    """One change after the other."""
+
+    def change(raw: RawGguf) -> None:
+        for one in changes:
+            one(raw)
+
+    return change
+
+
 def ints(name: str, *values: int) -> Change:
     return lambda raw: raw.set(name, ARRAY, struct.pack(f"<IQ{len(values)}i", INT32, len(values), *values))
 
@@ -187,10 +197,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "2^20 heads": (uint("fish-speech.attention.head_count", 1 << 20), "wqkv"),
     "3 heads for 2": (uint("fish-speech.attention.head_count_kv", 2), "wqkv"),
     "kv heads that divide nothing": (
-        lambda r: (
-            r.set_uint("fish-speech.attention.head_count", 3),
-            r.set_uint("fish-speech.attention.head_count_kv", 2),
-        ),
+        both(uint("fish-speech.attention.head_count", 3), uint("fish-speech.attention.head_count_kv", 2)),
         "a divisor",
     ),
     "an odd head_dim": (uint("fish-speech.attention.key_length", 15), "even"),
@@ -201,16 +208,13 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "semantic ids backwards": (uint("fish_speech.semantic_end_id", 3), "semantic_end_id"),
     "no codebooks": (uint("fish_speech.num_codebooks", 0), "got 0"),
     "codebooks unlike the codec's": (
-        lambda r: (
-            r.set_uint("fish_speech.num_codebooks", 2),
-            resize("codebook_embeddings.weight", [32, 64])(r),
-        ),
+        both(uint("fish_speech.num_codebooks", 2), resize("codebook_embeddings.weight", [32, 64])),
         "a codec of 2 codebooks",
     ),
     "end of speech among the semantic ids": (
-        lambda r: (
-            r.set_uint("fish_speech.semantic_begin_id", 0),
-            r.set("tokenizer.huggingface.json", STRING, r.key("tokenizer.huggingface.json").value),
+        both(
+            uint("fish_speech.semantic_begin_id", 0),
+            lambda r: r.set("tokenizer.huggingface.json", STRING, r.key("tokenizer.huggingface.json").value),
         ),
         "the tokenizer's <|im_end|>",
     ),
@@ -236,18 +240,15 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a window of 0": (uint(RVQ + "window_size", 0), "got 0"),
     "a window of 2^31": (uint(RVQ + "window_size", 1 << 31), "window_size"),
     "a window of more memory than the file": (
-        lambda r: (
-            r.set_uint(RVQ + "window_size", 1 << 14),
-            r.set_uint(RVQ + "head_dim", 1 << 12),
-        ),
+        both(uint(RVQ + "window_size", 1 << 14), uint(RVQ + "head_dim", 1 << 12)),
         "less memory",
     ),
     "5 local heads": (lambda r: r.set(RVQ + "n_local_heads", INT32, struct.pack("<i", 5)), "n_local_heads"),
     "an odd codec head_dim": (uint(RVQ + "head_dim", 3), "even"),
     "a type this project does not read": (
-        lambda r: (
-            setattr(r.tensor("layers.0.attention.wqkv.weight"), "type", 3),  # Q4_1
-            setattr(r.tensor("layers.0.attention.wqkv.weight"), "data", bytes(64 * 20)),
+        both(
+            lambda r: setattr(r.tensor("layers.0.attention.wqkv.weight"), "type", 3),  # Q4_1
+            lambda r: setattr(r.tensor("layers.0.attention.wqkv.weight"), "data", bytes(64 * 20)),
         ),
         "got q4_1",
     ),

@@ -65,12 +65,13 @@ def test_text_comes_from_an_argument_a_file_or_stdin(toy_model: Path, tmp_path: 
     source = tmp_path / "text.txt"
     source.write_text(text, encoding="utf-8-sig")  # a byte order mark is no text
     common = ["-m", toy_model, "--seed", "1", *SHORT]
-    for name, args, stdin in (
+    cases: tuple[tuple[str, list[str | Path], str | None], ...] = (
         ("a", [text], None),
         ("b", ["--file", source], None),
         ("c", ["-"], text),
         ("d", ["--", text], None),
-    ):
+    )
+    for name, args, stdin in cases:
         result = run("say", "-o", tmp_path / f"{name}.wav", *common, *args, stdin=stdin)
         assert result.exit_code == 0, result.output
     assert len({(tmp_path / f"{name}.wav").read_bytes() for name in "abcd"}) == 1
@@ -251,8 +252,8 @@ def test_bad_input_exits_2_and_names_the_fault(
 
 
 def test_a_missing_model_is_bad_input_and_a_damaged_one_a_failure(tmp_path: Path) -> None:
-    for args in (["-m", tmp_path / "no.gguf"], ["-m", tmp_path]):
-        result = run("say", "hello", "-o", tmp_path / "a.wav", *args)
+    for model in (tmp_path / "no.gguf", tmp_path):
+        result = run("say", "hello", "-o", tmp_path / "a.wav", "-m", model)
         assert result.exit_code == 2 and "--model" in result.stderr
     (tmp_path / "bad.gguf").write_bytes(b"GGUF, but not really")
     result = run("say", "hello", "-o", tmp_path / "a.wav", "-m", tmp_path / "bad.gguf")
@@ -292,7 +293,7 @@ def test_decode_in_chunks(toy_model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "array", [np.zeros((3, 2), int), np.zeros(4, int), np.zeros((10, 2)), np.array(["x"]), np.array([{}])], ids=repr
 )
-def test_bad_codes_are_bad_input(toy_model: Path, tmp_path: Path, array: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_bad_codes_are_bad_input(toy_model: Path, tmp_path: Path, array: np.ndarray) -> None:
     np.save(tmp_path / "codes.npy", array, allow_pickle=True)
     result = run("decode", tmp_path / "codes.npy", "-m", toy_model, "-o", tmp_path / "a.wav")
     assert result.exit_code == 2, result.output

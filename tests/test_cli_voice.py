@@ -32,7 +32,7 @@ def recording(tmp_path: Path) -> Path:
 def voice() -> Voice:
     """A voice of the toy's geometry, by nobody's codec."""
     codes = np.random.default_rng(0).integers(0, 64, (10, 7))
-    return Voice(codes=codes, transcript="so it\ngoes", sample_rate=44100, codebook_size=128)
+    return Voice(codes=codes.astype(np.int32), transcript="so it\ngoes", sample_rate=44100, codebook_size=128)
 
 
 def test_a_recording_becomes_a_voice_to_speak_with(
@@ -46,7 +46,12 @@ def test_a_recording_becomes_a_voice_to_speak_with(
         np.testing.assert_array_equal(store.get("anna").codes, expected.codes)
         assert store.get("anna").fingerprint == expected.fingerprint
         audio = engine.synthesize("good day", voice=expected, seed=5, max_new_tokens=4, min_tokens_before_end=4)
-    for i, (named, extra) in enumerate((("anna", ()), (store.folder / "anna.voice", ()), ("anna", ("--stream",)))):
+    ways: tuple[tuple[str | Path, list[str]], ...] = (
+        ("anna", []),
+        (store.folder / "anna.voice", []),
+        ("anna", ["--stream"]),
+    )
+    for i, (named, extra) in enumerate(ways):
         out = [tmp_path / f"{i}.wav", "--codes", tmp_path / f"{i}.npy"]
         result = run("say", "good day", "--voice", named, "-m", toy_model, "-o", *out, "-s", "5", *SHORT, *extra)
         assert result.exit_code == 0, result.output
@@ -129,7 +134,7 @@ def test_options_that_would_do_nothing_are_refused(
 ) -> None:
     file = tmp_path / "a.voice"
     voice.save(file)
-    for arguments, words in (
+    cases: tuple[tuple[list[str | Path], str], ...] = (
         ([recording, "-m", toy_model], "--transcript"),
         ([recording, "-m", toy_model, "--transcript", "a", "--transcript-file", recording], "once"),
         ([recording, "-m", toy_model, "--transcript", " "], "only blanks"),
@@ -140,7 +145,8 @@ def test_options_that_would_do_nothing_are_refused(
         ([file, "--device", "cpu"], "--device"),
         ([tmp_path / "none.wav", "--transcript", "a"], "no file"),
         ([toy_model, "--transcript", "a", "-m", toy_model], "WAV, FLAC"),
-    ):
+    )
+    for arguments, words in cases:
         result = run("voice", "add", "a", *arguments)
         assert result.exit_code == 2 and words in result.stderr, (arguments, result.output)
         assert "Traceback" not in result.output
@@ -154,7 +160,18 @@ def test_a_voice_file_is_checked_against_a_model_that_is_named(
 ) -> None:
     other = tmp_path / "other.gguf"
     write_toy_model(other, seed=1)
-    add = ["voice", "add", "anna", recording, "--transcript-file", tmp_path / "t.txt", "-m", other, "--threads", "1"]
+    add: list[str | Path] = [
+        "voice",
+        "add",
+        "anna",
+        recording,
+        "--transcript-file",
+        tmp_path / "t.txt",
+        "-m",
+        other,
+        "--threads",
+        "1",
+    ]
     (tmp_path / "t.txt").write_text("hello\n", encoding="utf-8-sig")
     assert run(*add).exit_code == 0
     assert store.get("anna").transcript == "hello"

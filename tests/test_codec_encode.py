@@ -17,7 +17,7 @@ from test_engine import copy_gguf
 MARGIN = 1e-3
 
 
-def decided(codes: np.ndarray, margin: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def decided(codes: np.ndarray, margin: np.ndarray) -> np.ndarray:
     """bool [N, T]: the codes of each frame down to its first decision that rounding may turn."""
     return np.logical_and.accumulate(margin >= MARGIN, axis=0)
 

@@ -38,7 +38,7 @@ def tiny(golden: Callable[[str], Golden]) -> Case:
     return Case(golden("s2-tiny"))
 
 
-def pushed(stream: CodecStream, codes: Any, sizes: Any, size: int) -> np.ndarray:  # type: ignore[type-arg]
+def pushed(stream: CodecStream, codes: Any, sizes: Any, size: int) -> np.ndarray:
     """All codes in pushes of the sizes, then the rest in one; each push's count is checked."""
     parts, start = [], 0
     for k in [*sizes, codes.shape[1]]:
@@ -126,11 +126,11 @@ class FakeStream:
 
     max_frames = 2
 
-    def __init__(self, answer: Callable[[np.ndarray], Any]) -> None:  # type: ignore[type-arg]
+    def __init__(self, answer: Callable[[np.ndarray], Any]) -> None:
         self.answer = answer
         self.resets = 0
 
-    def push(self, codes: np.ndarray) -> Any:  # type: ignore[type-arg]
+    def push(self, codes: np.ndarray) -> Any:
         assert codes.dtype == np.int32 and codes.flags.c_contiguous and 1 <= codes.shape[1] <= 2
         return self.answer(codes)
 

@@ -30,7 +30,8 @@ class Case:
         return self.model.session(max_positions=self.model.context_length, **options)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self.arrays[name]
+        array: np.ndarray = self.arrays[name]
+        return array
 
 
 @pytest.fixture(scope="module", params=NAMES)

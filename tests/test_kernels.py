@@ -19,7 +19,8 @@ def windows(x: np.ndarray, *, taps: int, stride: int, dilation: int) -> np.ndarr
     """[rows, taps * channels]: what each row of the product sees."""
     rows = (len(x) - (taps - 1) * dilation - 1) // stride + 1
     index = np.arange(rows)[:, None] * stride + np.arange(taps) * dilation
-    return x[index].reshape(rows, -1)
+    seen: np.ndarray = x[index].reshape(rows, -1)
+    return seen
 
 
 def check(variant: str, *, columns: int, channels: int, n: int, half: bool, threads: int, **shape: int) -> None:
@@ -142,7 +143,8 @@ def rounded(x: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         inverse = np.where(largest > 0, np.float32(127) / largest, np.float32(0))
     steps = np.round(blocks * inverse)
-    return (steps.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape)
+    found: np.ndarray = (steps.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape)
+    return found
 
 
 @variants
@@ -243,7 +245,8 @@ def attention(q: np.ndarray, keys: np.ndarray, values: np.ndarray, seen: np.ndar
     scores = np.einsum("hd,htd->ht", q.astype(np.float64), k) / np.sqrt(q.shape[1])
     scores[:, ~seen] = -np.inf
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.einsum("ht,htd->hd", weights / weights.sum(axis=1, keepdims=True), v)
+    found: np.ndarray = np.einsum("ht,htd->hd", weights / weights.sum(axis=1, keepdims=True), v)
+    return found
 
 
 @variants

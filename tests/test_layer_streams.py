@@ -10,21 +10,22 @@ import numpy as np
 import pytest
 from core_testing import testing
 from dualar import _core
+from reference.gguf_weights import Weights
 from reference.s2 import BlockConfig, Codec, gelu, softmax
 
 ATOL = 3e-5
 RUNTIME = _core.Runtime(threads=1)
 
 
-class Plain(dict):
+class Plain(Weights):
     """Named float64 arrays in the place of a model file, for the reference's layers."""
 
-    def linear(self, name: str, x: np.ndarray) -> np.ndarray:
-        y = x @ self[name + ".weight"].T
-        return y + self[name + ".bias"] if name + ".bias" in self else y
+    def __init__(self, tensors: dict[str, np.ndarray]) -> None:
+        self.dtype = np.dtype(np.float64)
+        self._tensors = tensors
 
-    def scalar(self, value: float) -> np.float64:
-        return np.float64(value)
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
 
 
 def reference(weights: dict[str, np.ndarray]) -> Codec:
@@ -35,7 +36,8 @@ def reference(weights: dict[str, np.ndarray]) -> Codec:
 
 
 def random(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return (rng.standard_normal(shape) / np.sqrt(max(np.prod(shape[1:]), 1))).astype(np.float32)
+    values: np.ndarray = rng.standard_normal(shape) / np.sqrt(max(int(np.prod(shape[1:])), 1))
+    return values.astype(np.float32)
 
 
 class Layer:
@@ -48,7 +50,8 @@ class Layer:
 def activate(x: np.ndarray, kind: str, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
     """x [C, T]; snake with its alpha and beta [C], ELU, or as it is."""
     if kind == "snake":
-        return x + np.sin(alpha[:, None] * x) ** 2 / (beta[:, None] + 1e-9)
+        waves: np.ndarray = np.sin(alpha[:, None] * x) ** 2
+        return x + waves / (beta[:, None] + 1e-9)
     return np.where(x > 0, x, np.expm1(np.minimum(x, 0))) if kind == "elu" else x
 
 
@@ -138,7 +141,7 @@ def plain_block(w: dict[str, np.ndarray], x: np.ndarray, c: BlockConfig) -> np.n
     """One block with LayerNorm, rope on halves and an ungated feed-forward, x [T, D]."""
 
     def norm(name: str, x: np.ndarray) -> np.ndarray:
-        centred = x - x.mean(-1, keepdims=True)
+        centred: np.ndarray = x - x.mean(-1, keepdims=True)
         return centred / np.sqrt(x.var(-1, keepdims=True) + c.eps) * w[name + ".weight"] + w[name + ".bias"]
 
     def rotated(x: np.ndarray) -> np.ndarray:  # [T, heads, hd]
@@ -156,7 +159,8 @@ def plain_block(w: dict[str, np.ndarray], x: np.ndarray, c: BlockConfig) -> np.n
     mixed = np.einsum("hts,shd->thd", softmax(scores), v).reshape(T, -1)
     x = x + (mixed @ w["attention.wo.weight"].T) * w["attention_layer_scale.gamma"]
     hidden = gelu(norm("ffn_norm", x) @ w["feed_forward.w1.weight"].T)
-    return x + (hidden @ w["feed_forward.w2.weight"].T) * w["ffn_layer_scale.gamma"]
+    out: np.ndarray = x + (hidden @ w["feed_forward.w2.weight"].T) * w["ffn_layer_scale.gamma"]
+    return out
 
 
 def both(**shape: Any) -> dict[str, Layer]:

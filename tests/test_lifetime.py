@@ -19,6 +19,7 @@ from core_testing import testing
 from dualar import _core
 from fixtures.make_toy_model import write_toy_model
 from fixtures.s2_geometry import TINY
+from s2_engine import s2_prompt
 
 SPEECH: dict[str, Any] = {"max_new_tokens": 4, "min_tokens_before_end": 4}
 
@@ -99,7 +100,7 @@ def test_a_thousand_loads(tiny: Path) -> None:
 
 def test_a_thousand_sessions_and_streams(tiny: Path) -> None:
     with dualar.load(tiny, threads=1) as engine:
-        prompt = engine.build_prompt("hi")
+        prompt = s2_prompt(engine, "hi")
         stream_of = engine.codec._core.stream
 
         def run() -> None:
@@ -122,7 +123,7 @@ def test_a_thousand_failures(tiny: Path, tmp_path: Path) -> None:
         def run() -> None:
             for name in ("cut", "wrong", "missing"):
                 with pytest.raises(dualar.ModelError):
-                    _core.DualAR(_core.ModelFile(str(tmp_path / f"{name}.gguf")), engine.parts.runtime, im_end_id=1)  # type: ignore[arg-type]
+                    _core.DualAR(_core.ModelFile(str(tmp_path / f"{name}.gguf")), engine.parts.runtime, im_end_id=1)
             for bad in (np.zeros((2, 2), int), np.full((4, 2), -1), np.zeros((4, 9), int)):
                 with pytest.raises(ValueError, match="prompt"):
                     session.prefill(bad)

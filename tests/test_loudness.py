@@ -14,7 +14,7 @@ from test_audio import make_audio
 RATES = [8000, 24000, 44100, 48000]
 
 
-def sine(db: float, *, seconds: float = 5.0, rate: int = 48000, hertz: float = 997.0) -> np.ndarray:  # type: ignore[type-arg]
+def sine(db: float, *, seconds: float = 5.0, rate: int = 48000, hertz: float = 997.0) -> np.ndarray:
     return (10 ** (db / 20) * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
 
 

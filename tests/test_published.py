@@ -23,8 +23,8 @@ from dualar.gguf import names
 from dualar.text.tokenizer import Tokenizer, byte_symbols
 
 FOLDER = Path(__file__).parent / "fixtures" / "published"
-AR = {"atol": 5e-5, "rtol": 0}
-AUDIO = {"atol": 2e-4, "rtol": 0}
+AR: dict[str, Any] = {"atol": 5e-5, "rtol": 0}
+AUDIO: dict[str, Any] = {"atol": 2e-4, "rtol": 0}
 
 
 @dataclass(frozen=True)

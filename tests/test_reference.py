@@ -19,7 +19,7 @@ from reference.s2 import Codec, DualAR
 
 GOLDEN = Path(__file__).parent / "fixtures" / "golden"
 MODELS = ("s2-tiny", "s2-variant", "s2-edge")
-AR_TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
+AR_TOLERANCE: dict[str, Any] = {"atol": 1e-4, "rtol": 1e-4}
 
 
 @pytest.fixture(params=[(m, d) for m in MODELS for d in ("float64", "float32")], ids=lambda p: f"{p[0]}-{p[1]}")

@@ -322,7 +322,8 @@ def test_only_the_last_window_columns_count(W: int) -> None:
 
 
 def one_row(config: SamplingConfig, *values: float) -> list[float]:
-    return np.round(probabilities(rows(list(values)), config)[0], 6).tolist()
+    found: list[float] = np.round(probabilities(rows(list(values)), config)[0], 6).tolist()
+    return found
 
 
 @pytest.mark.parametrize("make", [SamplingConfig.fish, SamplingConfig.hf, SamplingConfig.cosyvoice], ids=IDS)
@@ -494,7 +495,8 @@ def test_history_windows_of_hf_for_main_and_residual_codes() -> None:
     [SamplingConfig.fish(ras_window=0), SamplingConfig.cosyvoice(tau=0), SamplingConfig.cosyvoice(window=0)],
 )
 def test_the_redraw_can_be_off(config: SamplingConfig) -> None:
-    logits, options = random_logits(50, 30), {"seed": 1, "step": np.arange(50)}
+    logits = random_logits(50, 30)
+    options: dict[str, Any] = {"seed": 1, "step": np.arange(50)}
     history = np.tile(np.arange(30), (50, 1))
     np.testing.assert_array_equal(sample(logits, config, history=history, **options), sample(logits, config, **options))
 

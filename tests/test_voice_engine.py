@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -19,17 +20,17 @@ from dualar.voices.voice import Reference, Voice
 from fixtures.make_toy_model import write_toy_model
 
 TEXT = "hello there"
-SHORT = {"max_new_tokens": 6, "min_tokens_before_end": 6}
+SHORT: dict[str, Any] = {"max_new_tokens": 6, "min_tokens_before_end": 6}
 
 
 @pytest.fixture(scope="module")
-def clip(engine: Engine) -> np.ndarray:  # type: ignore[type-arg]
+def clip(engine: Engine) -> np.ndarray:
     rng = np.random.default_rng(3)
     return (0.1 * rng.standard_normal(5 * engine.codec.samples_per_frame - 7)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def voice(engine: Engine, clip: np.ndarray) -> Voice:  # type: ignore[type-arg]
+def voice(engine: Engine, clip: np.ndarray) -> Voice:
     return engine.clone(clip, "so it goes")
 
 
@@ -116,7 +117,7 @@ def test_another_codec_has_another_fingerprint(toy_model: Path, tmp_path: Path, 
 
 
 # ------------------------------------------------------------------ clone
-def test_clone_encodes(engine: Engine, clip: np.ndarray, voice: Voice) -> None:  # type: ignore[type-arg]
+def test_clone_encodes(engine: Engine, clip: np.ndarray, voice: Voice) -> None:
     codec = engine.codec
     np.testing.assert_array_equal(voice.codes, codec.encode(clip))
     assert voice.codes.shape == (codec.num_codebooks, 5) and voice.transcript == "so it goes"
@@ -124,7 +125,7 @@ def test_clone_encodes(engine: Engine, clip: np.ndarray, voice: Voice) -> None: 
     assert voice.codebook_size == 128 and voice.fingerprint == codec.fingerprint and voice.name is None
 
 
-def test_clone_takes_files_and_rates(engine: Engine, clip: np.ndarray, tmp_path: Path) -> None:  # type: ignore[type-arg]
+def test_clone_takes_files_and_rates(engine: Engine, clip: np.ndarray, tmp_path: Path) -> None:
     path = tmp_path / "a.wav"
     from dualar.audio.wav import write_wav
 
@@ -180,7 +181,7 @@ def test_every_way_to_name_a_voice_gives_its_speech(
         np.testing.assert_array_equal(codes, expected)
 
 
-def test_voices_do_not_mix(engine: Engine, voice: Voice, clip: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_voices_do_not_mix(engine: Engine, voice: Voice, clip: np.ndarray) -> None:
     other = engine.clone(clip[::-1].copy(), "quite another thing")
     said = [engine.synthesize(TEXT, voice=v, seed=4, **SHORT).codes.tobytes() for v in (voice, voice, other, voice)]
     assert said[0] == said[1] == said[3] != said[2]
@@ -207,10 +208,10 @@ def test_a_voice_of_another_codec_is_refused(
         assert part in str(caught.value)
     twin.save(tmp_path / "twin.s2voice")  # which has no fingerprint: the geometry alone is checked, and that fits
     assert engine.build_prompt(TEXT, voice=tmp_path / "twin.s2voice").shape[1] > 0
-    fields = {"transcript": "so", "codebook_size": 128, "sample_rate": 44100}
+    fields: dict[str, Any] = {"transcript": "so", "codebook_size": 128, "sample_rate": 44100}
     for change, codebooks in (({"codebook_size": 129}, 10), ({"sample_rate": 22050}, 10), ({}, 9),
                               ({"samples_per_frame": 512}, 10)):  # fmt: skip
         wrong = Voice(codes=np.zeros((codebooks, 2), int), **{**fields, **change})
         for verb in (engine.synthesize, engine.stream, engine.build_prompt):
             with pytest.raises(ValueError, match="got one for another"):
-                verb(TEXT, voice=wrong)  # type: ignore[operator]
+                verb(TEXT, voice=wrong)

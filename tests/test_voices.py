@@ -152,7 +152,7 @@ def test_round_trips(data: st.DataObject) -> None:
     codes = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, size, shape)
     text = data.draw(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30))
     voice = Voice(
-        codes=codes,
+        codes=codes.astype(np.int32),
         transcript=text + "a",
         sample_rate=data.draw(st.integers(1, 2**24)),
         codebook_size=size,
