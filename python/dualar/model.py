@@ -1,7 +1,8 @@
-"""What the package asks of a dual-AR model, as protocols: any object of this shape runs in the same loop.
+"""What the package needs of a dual-autoregressive model, as protocols.
 
 Owns `Model` (the weights), `Session` (the state of one request), `StepOutput` and `Prompt`. The compiled core's models
-and sessions have this shape, and so do the scripted ones of the tests.
+and sessions fulfil them, and so do the scripted ones of the tests. N is the number of codebooks, C of codes in each, D
+the width of the hidden state.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Int32 = npt.NDArray[np.int32]
 
 
 class StepOutput(Protocol):
-    """logits float32 [C + 1] in the order of `Model.main_ids`; hidden float32 [D], what the Fast-AR is given."""
+    """logits float32 [C + 1] in the order of `Model.main_ids`; hidden float32 [D], the input of the Fast-AR."""
 
     @property
     def logits(self) -> Float32: ...
@@ -25,7 +26,11 @@ class StepOutput(Protocol):
 
 
 class Session(Protocol):
-    """The state of one request: what the loop calls of `dualar.Session`."""
+    """The state of one request: the part of `dualar.Session` that `dualar.generation` uses.
+
+    column: int32 [1 + N], a main token and its frame's codes. hidden: float32 [D]. prefix: int32 [k], the frame's first
+    codes. fast_begin, fast_step and fast_decode return the next codebook's logits float32 [C].
+    """
 
     @property
     def position(self) -> int: ...
@@ -39,7 +44,10 @@ class Session(Protocol):
 
 
 class Model(Protocol):
-    """The weights: what the loop reads of `dualar.DualAR`."""
+    """The weights: the part of `dualar.DualAR` that `dualar.generation` uses.
+
+    main_ids: int32 [C + 1], the token of each of a step's logits, the end of speech last.
+    """
 
     @property
     def num_codebooks(self) -> int: ...
@@ -62,10 +70,10 @@ class Model(Protocol):
 
 
 class Prompt(Protocol):
-    """A prompt that was checked against a model, of whichever family: T positions of 1 + N numbers each.
+    """A prompt of any family that was checked against a model: T positions of 1 + N numbers each.
 
-    prefix_length: how many positions at its beginning are a voice's, and may be kept computed; 0 for none. divisible:
-    whether it may be fed to a session in several pieces.
+    prefix_length: how many positions at its beginning hold a voice's recording, which the prefix cache may keep; 0 for
+    none. divisible: whether a session may compute it in several pieces.
     """
 
     @property
@@ -75,11 +83,11 @@ class Prompt(Protocol):
     @property
     def divisible(self) -> bool: ...
     def piece(self, start: int, stop: int, /) -> Any:
-        """Positions start to stop, as `Session.prefill` takes them."""
+        """The positions from start to before stop, as `Session.prefill` takes them."""
 
 
 class FamilyPrompt(Protocol):
-    """A prompt that is not one matrix, as a family builds it and a caller hands it in; `dualar.TalkerPrompt` is one."""
+    """A prompt that is more than one matrix, before it is checked; `dualar.TalkerPrompt` is one."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -87,5 +95,5 @@ class FamilyPrompt(Protocol):
         """The prompt with plain arrays; ValueError where it does not fit the model."""
 
 
-BuiltPrompt = Int32 | FamilyPrompt  # as `Engine.build_prompt` gives it
-PromptLike = npt.ArrayLike | FamilyPrompt  # as a caller may hand it in
+BuiltPrompt = Int32 | FamilyPrompt  # what `Engine.build_prompt` returns
+PromptLike = npt.ArrayLike | FamilyPrompt  # what `generate` takes

@@ -1,4 +1,4 @@
-"""Codes to samples, whole or as they come, and samples to codes.
+"""Turns codes into samples, all at once or a few frames at a time, and samples into codes.
 
 Owns `Codec` and `CodecStream`: the checks on what goes in and comes out, and the work in blocks, so that memory stays
 bounded and Ctrl-C is heard between blocks. Leaves the arithmetic to the compiled core, the state after a voice's
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dualar._native import _core
 from dualar.audio.read import mix_and_resample
 from dualar.codec.fingerprint import codec_fingerprint
-from dualar.codec.warm_start import Beginnings
+from dualar.codec.warm_start import WarmStarts
 from dualar.codes import check_codes
 from dualar.config import whole_number
 from dualar.gguf.parts import PREFIXES, unknown_architecture
@@ -43,7 +43,7 @@ class Codec:
         self._core = core
         self._check = check
         self._fingerprint = fingerprint
-        self._beginnings = Beginnings()
+        self._warm_starts = WarmStarts()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Codec:
@@ -110,13 +110,13 @@ class Codec:
     ) -> npt.NDArray[np.float32]:
         """Codes int [num_codebooks, T] -> samples float32 [T * samples_per_frame] in [-1, 1].
 
-        A code at or above its codebook's size means the last entry where `clamps_codes`: that family's models may draw
-        one. By default the decoding is exact for any T. chunk_frames: decode chunks of so many frames, each from the
-        beginning, after up to left_context frames before it (by default 25) whose samples are dropped: what Qwen3-TTS's
-        published code does with 300, an approximation with seams past the first chunk. on_progress is called with
-        (frames done, T) after each block. Errors: ValueError for another shape or type, a code out of range,
-        chunk_frames < 1, left_context < 0 or without chunk_frames; ModelError where the model gives a sample that is
-        not finite; BackendError where the device fails.
+        A code at or above its codebook's size means the last entry where `clamps_codes` is true: S2 models may draw
+        such a code. By default the decoding is exact for any T. chunk_frames: decode chunks of this many frames, each
+        from a fresh state after up to left_context earlier frames (by default 25) whose samples are dropped.
+        Qwen3-TTS's published code does this with 300; it is an approximation with seams between chunks.
+        on_progress is called with (frames done, T) after each block. Errors: ValueError for another shape or type, a
+        code out of range, chunk_frames < 1, left_context < 0 or without chunk_frames; ModelError where the model gives
+        a sample that is not finite; BackendError where the device fails.
         """
         if self._check is not None:
             self._check()
@@ -154,7 +154,7 @@ class Codec:
             samples_per_frame=self.samples_per_frame,
             checked=self._checked,
             check=check,
-            begin=partial(self._beginnings.enter, codes=before),
+            begin=partial(self._warm_starts.enter, codes=before),
         )
 
     def encode(
@@ -166,11 +166,10 @@ class Codec:
     ) -> npt.NDArray[np.int32]:
         """Samples float [n], or [n, channels], in [-1, 1] -> codes int32 [num_codebooks, T].
 
-        T is n / samples_per_frame, rounded up. Channels are averaged. sample_rate: that of the samples, by default the
-        codec's; another one is resampled. No samples give no frames. on_progress is called with (frames done, T) after
-        each block. Errors: ValueError for another shape or type, samples that are not
-        finite, or a rate that is none; ModelError for a file whose codec lacks its encoder; BackendError where the
-        device fails.
+        T is n / samples_per_frame, rounded up. Channels are averaged. sample_rate: the samples' rate in Hz, by default
+        the codec's; samples of another rate are resampled. No samples give no frames. on_progress is called with
+        (frames done, T) after each block. Errors: ValueError for another shape or type, samples that are not finite, or
+        an impossible rate; ModelError for a file whose codec lacks its encoder; BackendError where the device fails.
         """
         if self._check is not None:
             self._check()
@@ -197,8 +196,8 @@ class Codec:
         *,
         before: npt.NDArray[np.int32] | None = None,
     ) -> npt.NDArray[np.float32]:
-        """`decode` without asking the owner: for a request that began before the owner was closed. before: codes
-        [num_codebooks, n] that went before, whose sound is left out."""
+        """`decode` without the check whether the owner was closed: for a request that began before it was. before:
+        codes int32 [num_codebooks, n] that are decoded first, and whose samples are left out."""
         checked = self._checked(codes)
         frames = checked.shape[1]
         samples = np.zeros(frames * self.samples_per_frame, dtype=np.float32)
@@ -206,7 +205,7 @@ class Codec:
             return samples
         block = min(_BLOCK_FRAMES, frames)
         stream = self._core.stream(max_frames=block)
-        self._beginnings.enter(stream, before)
+        self._warm_starts.enter(stream, before)
         for start in range(0, frames, block):
             end = min(start + block, frames)
             part = stream.push(np.ascontiguousarray(checked[:, start:end]))
@@ -228,7 +227,7 @@ def has_codec(file: _core.ModelFile) -> bool:
 
 
 def no_codec(file: _core.ModelFile) -> str:
-    """What to say where a file has no codec."""
+    """The error text for a file without a codec."""
     return (
         f"[load] expected codec tensors ({_prefix(file)}*) in {file.path}, found none: codes can be made, not decoded"
     )
@@ -244,8 +243,8 @@ def _prefix(file: _core.ModelFile) -> str:
 class CodecStream:
     """Codes in, samples out at once: no look-ahead, and the same samples however the codes are cut into pushes.
 
-    `Codec.stream` makes one. It holds what the codec must remember of the frames so far, apart from all other streams.
-    A context manager; one thread at a time.
+    `Codec.stream` makes one. It keeps the codec's state after the frames so far, apart from all other streams. A
+    context manager; one thread at a time.
     """
 
     def __init__(
@@ -257,8 +256,9 @@ class CodecStream:
         check: Callable[[], None] | None = None,
         begin: Callable[[_core.CodecStream], None] = lambda core: None,
     ) -> None:
-        """As `Codec.stream`, which is the way to make one. checked: codes as the core takes them, or a ValueError.
-        check: called before each push; raises where it may not. begin: brings a new stream to where it begins."""
+        """Use `Codec.stream` to make one. checked: turns a caller's codes into those that the core takes, or raises
+        ValueError. check: called before each push; raises where the owner was closed. begin: called before the first
+        push, and the first after a reset; brings the core's stream to the state in which decoding begins."""
         self._core: _core.CodecStream | None = core
         self._samples_per_frame = samples_per_frame
         self._checked = checked
@@ -276,7 +276,7 @@ class CodecStream:
 
     @property
     def frames(self) -> int:
-        """Frames that were pushed since the beginning, or the last reset."""
+        """Frames that were pushed since the stream was made or last reset."""
         return self._frames
 
     def push(self, codes: npt.ArrayLike) -> npt.NDArray[np.float32]:
@@ -297,13 +297,13 @@ class CodecStream:
             self._turn.release()
 
     def reset(self) -> None:
-        """Start again, as if new. ValueError after close()."""
+        """Return to the state of a new stream. ValueError after close()."""
         core = self._open()
         core.reset()
         self._frames, self._failed, self._begun = 0, False, False
 
     def close(self) -> None:
-        """Give the state's memory back; a later push or reset is a ValueError. Again: harmless."""
+        """Free the state's memory. A later push or reset is a ValueError; a second close() does nothing."""
         self._core = None
 
     def __enter__(self) -> CodecStream:
@@ -325,7 +325,7 @@ class CodecStream:
             raise ValueError("[codec.stream] expected reset() or a new stream after a push that failed, got a push")
         frames = codes.shape[1]
         samples = np.zeros(frames * self._samples_per_frame, dtype=np.float32)
-        self._failed = True  # until all blocks are through: a part of a push in the state is of no use
+        self._failed = True  # until all blocks are decoded: the state after a part of a push is of no use
         if not self._begun:
             self._begin(core)
             self._begun = True

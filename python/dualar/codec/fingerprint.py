@@ -1,11 +1,11 @@
-"""Which codec is this: a short text that two files share when the codes of one mean the same in the other.
+"""The fingerprint of a codec: a short text that two files share when the codes of one mean the same in the other.
 
 Owns `codec_fingerprint` and the reading of the tensors it needs. Leaves the check of a file to the compiled core, which
-has accepted it before this module looks, and the comparing to `find.py`.
+has accepted the file before this module reads it, and the comparing to `dualar.voices.find`.
 
-What a code means is its row in a codebook. So the fingerprint is a hash of the codec's geometry and of its codebooks,
-these rounded to half precision: the F32 and F16 files of one codec have the same one, whatever the types of all else.
-Codebooks in another type (BF16, quantized) were rounded otherwise, and are another codec as far as this can tell.
+A code means the row of a codebook. So the fingerprint is a hash of the codec's geometry and of its codebooks, rounded
+to half precision: the F32 and F16 files of one codec share it, whatever the types of their other tensors. Codebooks of
+another type (BF16, quantized) were rounded differently, and get another fingerprint.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _INFO_AFTER_NAME = 1 << 10  # bytes; more than the rest of one tensor's entry ha
 def codec_fingerprint(file: ModelFile, *, geometry: Iterable[int]) -> str:
     """ "c1-" and 32 hexadecimal digits for the codec in an open GGUF file.
 
-    geometry: the numbers that tell codecs of one shape from those of another: rates and sizes. Reads the file's list of
-    tensors and its codebooks, no more. ModelError where the file on disk is no longer the one that was opened.
+    geometry: the codec's rates and sizes. Only the file's list of tensors and its codebooks are read. ModelError where
+    the file on disk is no longer the one that was opened.
     """
     digest = hashlib.sha256(repr([int(number) for number in geometry]).encode())
     tensors = file.tensors()
     with open(file.path, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        # The data follow the list of tensors, whose last entry is found as the others are: by its name and shape.
+        # The data follow the list of tensors, so the end of its last entry is needed; each is found by name and shape.
         position, entries = 0, []
         for name, kind, shape in tensors:
             position, offset = _entry(data, position, name, shape, file.path)
@@ -49,7 +49,7 @@ def codec_fingerprint(file: ModelFile, *, geometry: Iterable[int]) -> str:
 
 
 def _entry(data: mmap.mmap, position: int, name: str, shape: tuple[int, ...], path: str) -> tuple[int, int]:
-    """Where the entry of a tensor ends, searched from `position` on, and the offset of its data that it gives."""
+    """The end of a tensor's entry, searched from `position` on, and the offset of the tensor's data."""
     encoded = name.encode()
     # Name, number of dimensions, dimensions (the fastest first); then the type and the offset.
     dimensions = list(reversed(shape))
@@ -69,13 +69,13 @@ def _entry(data: mmap.mmap, position: int, name: str, shape: tuple[int, ...], pa
                 if found_shape == dimensions:
                     (offset,) = struct.unpack_from("<Q", rest, size - 8)
                     return at + size, int(offset)
-        position = at  # the same text elsewhere, such as in the metadata
+        position = at  # the name stood somewhere else, such as in the metadata
 
 
 def _rounded(data: mmap.mmap, start: int, kind: str, shape: tuple[int, ...], name: str) -> bytes:
-    """A tensor's values as half precision, little-endian; in other types than F32 and F16 the type and its bytes."""
+    """A tensor's values in half precision, little-endian; of other types than F32 and F16, the type and some bytes."""
     count = int(np.prod(shape, dtype=np.int64))
-    # The size of a row in other types is the core's to know; so much of them is there, and tells them apart.
+    # How long other types are is known to the core alone: half a byte a value is read, enough to tell codecs apart.
     size = {"f32": 4 * count, "f16": 2 * count}.get(kind, count // 2)
     found = data[start : start + size]
     if len(found) != size:

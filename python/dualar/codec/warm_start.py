@@ -1,7 +1,7 @@
-"""Recordings that sound goes on from, kept decoded: the second request with one does not decode it again.
+"""Keeps the codec's state after a voice's recording, so that the recording is decoded once and not for every request.
 
-Owns what is kept and its limits; leaves the state itself to the core's streams. A stream that goes on from a snapshot
-gives the same bits as one that went through the codes.
+Owns `WarmStarts`: which states are kept, and how many. Leaves the state itself to the core's streams. A stream that is
+restored from a snapshot gives the same bits as one that has decoded the recording's codes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from dualar._native import _core
 
-MOST_KEPT = 8  # streams of two sizes for each of a few voices, some MB each
+MOST_KEPT = 8  # snapshots: two for each of a few voices (streams have two block sizes), some MB each
 
 
-class Beginnings:
-    """Where one codec's streams were after the recordings they last began with. For any number of threads."""
+class WarmStarts:
+    """Snapshots of one codec's streams after recordings, the least recently used dropped first. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,12 +30,12 @@ class Beginnings:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept."""
+        """Bytes of all snapshots together."""
         with self._lock:
             return sum(kept.nbytes for kept in self._kept.values())
 
     def enter(self, stream: _core.CodecStream, codes: npt.NDArray[np.int32] | None) -> None:
-        """Bring a stream that is at its beginning to where it is after these codes [num_codebooks, n]; None is none."""
+        """Bring a new stream to its state after these codes int32 [num_codebooks, n]; None leaves it as it is."""
         if codes is None:
             return
         key = (codes.tobytes(), codes.shape, stream.max_frames)

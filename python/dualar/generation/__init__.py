@@ -1,1 +1,1 @@
-"""From a prompt to codes: the rules of one request, rows of a batch, one row alone, and kept prefixes."""
+"""From a prompt to codes: the rules of a request, batches of requests, one request alone, and the prefix cache."""

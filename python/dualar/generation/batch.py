@@ -1,12 +1,12 @@
-"""Many requests at once: rows that go forward together, so that the weights are read once for all of them.
+"""Runs many requests at once as rows of a batch: a step computes one frame of each row and reads the weights once.
 
-Owns `Batch`, its rows' joining, leaving, failing and ending, and its limits. Leaves a row's rules to `rules.py`, and
-the computations to `steps.py`.
+Owns `Batch` and `BatchRow`: how rows join, leave, fail and end, and the limits of a batch. Leaves a row's rules to
+`rules.py`, and the computations to `steps.py`.
 
-What a row gives does not depend on the rows beside it: its noise is its own, and so are its session and its history.
-Its logits are those of the same request alone, bit for bit, where dualar's own kernels compute all products: on the CPU
-with weights in F32, F16, Q8_0, Q4_0 and Q4_K. With other types, one row and several go through different kernels of
-ggml's, which round differently, and a code may differ.
+A row's result does not depend on the rows beside it: each row has its own noise, session and history. Its logits are
+those of the same request alone, bit for bit, where dualar's own kernels compute all products: on the CPU with weights
+in F32, F16, Q8_0, Q4_0 and Q4_K. For other types ggml has different kernels for one row and for several; they round
+differently, so a code may differ.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class BatchRow:
         self._session: Session | None = session
         self._kv_bytes = kv_bytes
         self._on_frame = on_frame
-        # A prompt that goes on from earlier positions is none that others begin with.
+        # Only a prompt at the beginning of a session can share its prefix with other requests.
         self._prefix_length = rules.prompt.prefix_length if session.position == 0 else 0
-        self._fed = 0  # positions of the prompt
-        # One of these two, once the prompt is in: logits and hidden of its position, or what to step with before them.
+        self._fed = 0  # positions of the prompt that were computed
+        # Once all are, one of these two is set: logits and hidden to draw from, or the column to compute them with.
         self._out: tuple[Float32, Float32] | None = None
         self._column: Int32 | None = None
         self._cancelled = False
@@ -67,20 +67,20 @@ class BatchRow:
 
     @property
     def seed(self) -> int:
-        """The seed that it runs with."""
+        """The seed of its draws."""
         return self._rules.seed
 
     @property
     def error(self) -> Exception | None:
-        """What ended it, where that was an error."""
+        """The error that ended it; None where no error did."""
         return self._error
 
     def cancel(self) -> None:
-        """Let it leave at the next step, with the frames so far; from any thread. Nothing happens once it is done."""
+        """End the row at the next step, with the frames so far; from any thread. Does nothing once it is done."""
         self._cancelled = True
 
     def result(self) -> Generation:
-        """What it gave. Its timings are those of the batch's steps while it was in it, shared with the other rows.
+        """Its frames and timings. The timings are those of the batch's steps, which it shares with the other rows.
 
         Errors: ValueError before it is done; the error that ended it, where one did.
         """
@@ -90,7 +90,7 @@ class BatchRow:
             raise ValueError("[batch] expected a row that is done, got one that goes on")
         return self._generation()
 
-    # What follows is for the Batch.
+    # The methods below are for the Batch.
 
     def _generation(self) -> Generation:
         return self._rules.result(prefill_s=self._prefill_s, loop_s=self._loop_s)
@@ -115,27 +115,27 @@ class BatchRow:
 
     @contextmanager
     def _isolated(self) -> Iterator[None]:
-        """What is raised here ends this row, and no other."""
+        """An error that is raised inside ends this row alone."""
         try:
             yield
         except Exception as error:
             self._error = error
 
-    def _hand_on(self, frame: Frame) -> None:
+    def _deliver(self, frame: Frame) -> None:
         if self._on_frame is not None and self._on_frame(frame) is False:
             self._rules.cancel()
 
 
 class Batch:
-    """Rows of one model that go forward together, a frame a step. Rows may join and leave between any two steps.
+    """Requests to one model that are computed together, one frame of each in a step.
 
-    `join` adds a row, `step` makes one frame for each and gives those that ended, `run` steps until no row is left. A
-    row that is cancelled, fails or stalls leaves, and the others do not notice; only where the Slow-AR's computation
-    fails on the device do all rows end, with its BackendError.
+    `join` adds a row between two steps, `step` makes one frame of each row and returns the rows that ended, `run` steps
+    until no row is left. A row that is cancelled, fails or stalls leaves without an effect on the others; only where
+    the Slow-AR's computation fails on the device do all rows end, with its BackendError.
 
-    Fairness: each step gives one frame to every row whose prompt is in. Prompts are taken in the order of joining, and
-    between two frames of the others the model computes at most one piece of one prompt (`DualAR.prefill_piece`
-    positions), so that no prompt, however long, holds them up for longer than a piece.
+    Fairness: each step makes one frame of every row whose prompt has been computed. Prompts are computed in the order
+    of joining, and a step computes at most one piece of one prompt (`DualAR.prefill_piece` positions), so that a
+    prompt, however long, delays the other rows' frames by no more than a piece.
 
     One call at a time: one that comes during another, from a second thread or from `on_frame`, is a ValueError. Only
     `BatchRow.cancel` may be called at any time.
@@ -156,7 +156,7 @@ class Batch:
         """max_rows: rows at once, 1 to 256. max_kv_bytes: of their KV caches together; None is no limit.
 
         fast_ar and kv_type: as for `dualar.load`. sampling, by default `SamplingConfig.fish()`, and
-        min_tokens_before_end: of requests that do not say. ValueError for an option out of range.
+        min_tokens_before_end: for requests that do not set them. ValueError for an option out of range.
         """
         self._model = model
         self.max_rows = whole_number("batch.max_rows", max_rows, 1, MOST_ROWS)
@@ -174,7 +174,7 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        """Rows in it now."""
+        """How many rows it has now."""
         return len(self._rows)
 
     @property
@@ -183,21 +183,21 @@ class Batch:
         return sum(row._kv_bytes for row in self._rows)
 
     def join(self, request: GenerationRequest) -> BatchRow:
-        """Add a row, between two steps. Nothing is computed before the next one.
+        """Add a row, between two steps. Nothing is computed before the next step.
 
-        ValueError, before anything is allocated, for a request that is wrong, for one row too many, and where the KV
-        caches would pass max_kv_bytes.
+        ValueError, before anything is allocated, for a request out of range, where there are max_rows rows, and where
+        the KV caches would pass max_kv_bytes.
         """
         rules = self._checked(request)
         with self._one_call():
             return self._enter(rules, request.on_frame)
 
     def step(self) -> list[BatchRow]:
-        """One frame for each row, and the rows that ended: with a result, or with an error of their own."""
+        """Make one frame of each row; returns the rows that ended, each with a result or an error of its own."""
         with self._one_call():
             try:
                 self._step()
-            except BaseException:  # not a row's: whoever interrupts a step ends the batch
+            except BaseException:  # no row's own error: Ctrl-C, or a fault; it ends all rows
                 for row in self._rows:
                     row._rules.cancel()
                 self._leave()
@@ -205,7 +205,7 @@ class Batch:
             return self._leave()
 
     def run(self) -> Iterator[BatchRow]:
-        """Step until no row is left; gives each row as it ends. Rows may join meanwhile."""
+        """Step until no row is left, and yield each row when it ends. Rows may join meanwhile."""
         while self._rows:
             yield from self.step()
 
@@ -231,7 +231,7 @@ class Batch:
         return request.rules(self._model, sampling=self._sampling, min_tokens_before_end=self._least)
 
     def _bytes_of(self, rules: FrameRules) -> int:
-        """What its KV caches take; ValueError where that is more than the limit, whatever else there is."""
+        """Bytes that its KV caches take; ValueError where they pass max_kv_bytes even without other rows."""
         needed = self._model.kv_bytes(rules.positions, self._kv_type)
         if self.max_kv_bytes is not None and needed > self.max_kv_bytes:
             raise ValueError(
@@ -246,7 +246,7 @@ class Batch:
     def _enter(
         self, rules: FrameRules, on_frame: Callable[[Frame], object] | None, *, session: Session | None = None
     ) -> BatchRow:
-        """A row for a request that was checked; session: one to go on with, by default a new one."""
+        """Add a row for a request that was checked. session: an existing one to run it in, by default a new one."""
         needed = self._bytes_of(rules)
         if self.rows >= self.max_rows:
             raise ValueError(f"[batch] expected at most {self.max_rows} rows, got one more")
@@ -262,7 +262,7 @@ class Batch:
         return row
 
     def _leave(self) -> list[BatchRow]:
-        """Rows that have ended, out of the batch, their sessions gone."""
+        """Remove the rows that have ended, free their sessions, and return them."""
         left = [row for row in self._rows if row._ended]
         self._rows = [row for row in self._rows if not row._ended]
         for row in left:
@@ -291,7 +291,7 @@ class Batch:
             row._loop_s += time.perf_counter() - began - consumers_s
 
     def _prefill(self, row: BatchRow) -> None:
-        """Feed the next piece of the row's prompt, cut where the core cuts a whole one too."""
+        """Compute the next piece of the row's prompt. It ends where the core cuts whole prompts too: the same bits."""
         prompt, session, cache = row._rules.prompt, row._open_session, self._prefix_cache
         end, length = prompt.shape[1], row._prefix_length
         if length and row._fed == 0 and cache is not None and cache.restore(session, prompt.piece(0, length)):
@@ -307,29 +307,29 @@ class Batch:
             row._out = out.logits, out.hidden
 
     def _advance(self, rows: list[BatchRow]) -> None:
-        """Step the rows whose last frame was handed on. It comes before the next frame and not after the last one, so
-        that a frame is heard without waiting for it."""
-        on = [row for row in rows if row._column is not None]
-        if not on:
+        """Compute logits for the rows that have a frame already. This comes before the next draw, and not right after
+        a frame, so that the frame is delivered without waiting for it."""
+        stepped = [row for row in rows if row._column is not None]
+        if not stepped:
             return
-        columns = np.stack([row._column for row in on])  # type: ignore[misc]  # none is None
+        columns = np.stack([row._column for row in stepped])  # type: ignore[misc]  # all of these have one
         try:
-            logits, hidden = self._steps.step([row._open_session for row in on], columns)
+            logits, hidden = self._steps.step([row._open_session for row in stepped], columns)
         except BackendError as error:
-            for row in on:
+            for row in stepped:
                 row._error = error
             return
-        for i, row in enumerate(on):
+        for i, row in enumerate(stepped):
             row._out, row._column = (logits[i], hidden[i]), None
 
     def _frames(self, rows: list[BatchRow]) -> float:
-        """Draw, fill and hand on a frame for each. Seconds that consumers took."""
+        """Draw, complete and deliver a frame of each row; returns the seconds spent in `on_frame`."""
         drawn: list[BatchRow] = []
         for row in rows:
             try:
                 if row._rules.draw(row._last[0]):
                     drawn.append(row)
-            except Exception as error:  # ends this row, and no other
+            except Exception as error:  # ends this row alone
                 row._error = error
         if not drawn:
             return 0.0
@@ -338,7 +338,7 @@ class Batch:
         for row, filled in zip(drawn, codes, strict=True):
             if not row._ended:
                 try:
-                    row._hand_on(row._rules.add(filled))
+                    row._deliver(row._rules.add(filled))
                 except Exception as error:
                     row._error = error
         consumers_s = time.perf_counter() - began
@@ -348,7 +348,7 @@ class Batch:
         return consumers_s
 
     def _codes(self, rows: list[BatchRow]) -> Int32:
-        """Codes int32 [rows, N] of a frame of each; a row that cannot be drawn from has its error set."""
+        """The codes int32 [rows, N] of a frame of each row; sets the error of a row whose logits allow no draw."""
         first = np.array([row._rules.semantic_code for row in rows], np.int32)
         if self._model.num_codebooks == 1:
             return first[:, None]
@@ -357,9 +357,9 @@ class Batch:
         codes, broken, failure = self._steps.fast_frames(
             sessions, hidden, first, [row._rules.residual_draw for row in rows]
         )
-        for row, said in zip(rows, broken, strict=True):
-            if said is not None:
-                row._error = ModelError(said)
+        for row, problem in zip(rows, broken, strict=True):
+            if problem is not None:
+                row._error = ModelError(problem)
             elif failure is not None:
                 row._rules.pad(failure)
         return codes

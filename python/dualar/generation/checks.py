@@ -1,6 +1,6 @@
-"""What a request for codes must fulfil before anything is computed: its options and its room.
+"""The checks of a request for codes before anything is computed: its options, and whether it fits into the context.
 
-Owns those checks and their words. Leaves the prompt to `prompts.py`, and running the request to `batch.py`.
+Owns those checks and their error texts. Leaves the prompt to `prompts.py`, and running the request to `batch.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dualar.model import Model, Session
 
 
 def checked_fast_ar(model: Model, fast_ar: str) -> str:
+    """`fast_ar`; ValueError for another word, or for a model whose further codebooks nothing fills."""
     if fast_ar not in ("cached", "recompute"):
         raise ValueError(f"[generate] expected fast_ar 'cached' or 'recompute', got {fast_ar!r}")
     if model.num_codebooks > 1 and not model.has_fast_ar:
@@ -24,6 +25,7 @@ def checked_fast_ar(model: Model, fast_ar: str) -> str:
 
 
 def checked_seed(seed: int | None) -> int:
+    """The seed as an int, a random one for None; ValueError for one that is not from 0 to 2^64 - 1."""
     if seed is None:
         return secrets.randbits(63)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
@@ -32,6 +34,7 @@ def checked_seed(seed: int | None) -> int:
 
 
 def text_limit(guard: StallGuard | None, text_tokens: int | None) -> int | None:
+    """Most frames that the stall guard allows for a text of `text_tokens` tokens; None for no limit."""
     if guard is None or text_tokens is None:
         return None
     if isinstance(text_tokens, bool) or not isinstance(text_tokens, int | np.integer) or text_tokens < 0:
@@ -40,7 +43,11 @@ def text_limit(guard: StallGuard | None, text_tokens: int | None) -> int | None:
 
 
 def frame_budget(model: Model, config: GenerationConfig, used: int, session: Session | None) -> int:
-    """max_new_tokens, settled. A frame needs a position each, so the prompt and they must fit into the context."""
+    """How many frames a request may make: max_new_tokens, by default 1024 or what the context leaves.
+
+    used: positions that the prompt, and what is in the session before it, take; each frame takes one more. ValueError
+    where max_new_tokens does not fit into the context or the session.
+    """
     room, what = model.context_length - used, f"the context of {model.context_length}"
     if session is not None and session.max_positions - used < room:
         room, what = session.max_positions - used, f"the session's {session.max_positions}"

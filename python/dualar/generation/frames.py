@@ -27,10 +27,11 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class Timings:
-    """Milliseconds of wall time. The loop's are without what a consumer of the frames (`on_frame`) took.
+    """Milliseconds of wall time. loop_ms and ms_per_frame do not count the time spent in `on_frame`.
 
-    decode_ms (the codec's) and real_time_factor (all of it over the audio's duration) are None for codes alone;
-    ms_per_frame is 0 where there is no frame. first_audio_ms is a stream's: from the call to its first samples.
+    ms_per_frame is loop_ms over the number of frames, 0 without frames. decode_ms (the codec's time) and
+    real_time_factor (prefill, loop and decoding over the audio's duration) are None where only codes were made.
+    first_audio_ms: of a stream, from the call to the first samples; else None.
     """
 
     prefill_ms: float
@@ -43,10 +44,11 @@ class Timings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Generation:
-    """What a run gave: codes int32 [N, n_frames] and why it ended.
+    """The result of a request for codes: codes int32 [N, n_frames] and why they end there.
 
-    finish_reason: "end" (the model ended the speech), "length" (max_new_tokens frames), "cancelled" (`on_frame` or
-    `close`), "stalled" (the stall guard). padded_frames: how many have zeros because a Fast-AR computation failed.
+    finish_reason: "end" (the model ended the speech), "length" (max_new_tokens frames were made), "cancelled" (by
+    `on_frame`, `cancel` or `close`), "stalled" (by the stall guard). seed: the one that was used. padded_frames: how
+    many frames have zeros in place of codes because a Fast-AR computation failed.
     """
 
     codes: Int32

@@ -1,7 +1,7 @@
-"""One request at a time: a batch of one row, pulled frame by frame.
+"""Runs one request alone: a batch of one row, whose frames the caller takes one by one.
 
-Owns `FrameLoop`, the pull view of one row, and `generate`. Leaves the row to `batch.py`, the draws and the stop rules
-to `rules.py`, and the options to `requests.py`.
+Owns `FrameLoop`, an iterator over the frames, and `generate`. Leaves the row to `batch.py`, the draws and the stop
+rules to `rules.py`, and the options to `requests.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dualar.model import Model, PromptLike, Session
 
 
 class FrameLoop(Iterator[Frame]):
-    """Iterator over the frames of one request; `result()` gives what they make together. Made ready on creation.
+    """Iterator over the frames of one request; `result()` gives all of them as a Generation.
 
     Each `next` runs the model for one frame. `close()` ends it early; frames so far are kept. One thread at a time.
 
@@ -43,16 +43,16 @@ class FrameLoop(Iterator[Frame]):
         self._rules = FrameRules(model, prompt, config, seed=seed, text_tokens=text_tokens, session=session)
         self._batch = Batch(model, max_rows=1, fast_ar=fast_ar, kv_type=kv_type, prefix_cache=prefix_cache)
         self._row = self._batch._enter(self._rules, None, session=session)
-        self._told = False  # of the error that ended it
+        self._raised = False  # whether the error that ended the row was raised: it is raised once
 
     @property
     def seed(self) -> int:
-        """The seed that it runs with."""
+        """The seed of its draws."""
         return self._rules.seed
 
     @property
     def max_new_tokens(self) -> int:
-        """Frames at most."""
+        """Most frames that it may make."""
         return self._rules.max_new_tokens
 
     @property
@@ -76,8 +76,8 @@ class FrameLoop(Iterator[Frame]):
             self._batch.step()
             if self._rules.frames > before:
                 return self._rules.last_frame
-        if self._row.error is not None and not self._told:
-            self._told = True
+        if self._row.error is not None and not self._raised:
+            self._raised = True
             raise self._row.error
         raise StopIteration
 
@@ -86,14 +86,14 @@ class FrameLoop(Iterator[Frame]):
         self._batch.close()
 
     def result(self) -> Generation:
-        """The frames so far, also after an error; a loop that has not ended is closed."""
+        """The frames so far, also after an error. A loop that has not ended is closed first."""
         self.close()
         self._rules.cancel()
         return self._row._generation()
 
 
 def run(loop: FrameLoop, on_frame: Callable[[Frame], object] | None) -> Generation:
-    """The loop's frames to its end, or until on_frame, which is called with each, returns False."""
+    """Run the loop to its end, or until on_frame, which is called with each frame, returns False."""
     for frame in loop:
         if on_frame is not None and on_frame(frame) is False:
             loop.close()
@@ -110,13 +110,12 @@ def generate(
     prefix_cache: PrefixCache | None = None,
     **options: Unpack[GenerationOptions],
 ) -> Generation:
-    """Run a model on a prompt, int [1 + N, T] or a TalkerPrompt, until it ends, or a rule ends it.
+    """Run a model on a prompt, int [1 + N, T] or a TalkerPrompt, until it ends the speech or a stop rule does.
 
     options: the fields of `GenerationRequest`; by default sampling is `SamplingConfig.fish()` and min_tokens_before_end
-    0. fast_ar: "cached" or "recompute", the same codes. kv_type: as for `DualAR.session`, which is asked for just the
-    positions of this request, unless a `session` is given; that one may hold earlier positions, which the prompt then
-    continues. prefix_cache: where the part of the prompt that is a voice's is kept; it is computed apart from the rest
-    with or without one.
+    0. fast_ar: "cached" or "recompute", the same codes. kv_type: as for `DualAR.session`. session: an existing session
+    to run in, which may hold earlier positions that the prompt then continues; by default a new one of just the
+    positions that the request needs. prefix_cache: keeps the part of the prompt that holds a voice's recording.
 
     If a Fast-AR computation fails (BackendError), the rest of that frame is 0 and `padded_frames` counts it.
     Errors: ValueError for a prompt or option out of range; ModelError for logits that are NaN; BackendError for the

@@ -1,6 +1,6 @@
-"""Many requests for codes through one batch: each one's result as it ends.
+"""Runs many requests for codes through one batch, and gives each result when its request ends.
 
-Owns which request enters when. Leaves the rows to `batch.py`.
+Owns the order in which requests join the batch. Leaves the rows to `batch.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _run(
     entered = 0
     try:
         while entered < len(ready) or batch.rows:
-            # In order: a request that must wait for memory is not overtaken.
+            # Requests join in order: none overtakes one that waits for memory.
             while entered < len(ready) and batch._has_room(ready[entered][1]):
                 indices[batch._enter(ready[entered][0], requests[entered].on_frame)] = entered
                 entered += 1

@@ -1,12 +1,11 @@
-"""Voices' prompts, kept computed: the second request with a voice does not compute its prompt again.
+"""Keeps the computed beginnings of prompts, so that a voice's recording is computed once and not for every request.
 
-Owns the prefill of a prompt in two parts, its prefix and the rest, and the cache with its limit. Leaves the copying of
-keys and values to the core's sessions, and which part of a prompt is its prefix to the prompt.
+Owns the cache with its limit, and the prefill of a prompt in two parts, its prefix and the rest. Leaves the copying of
+keys and values to the core's sessions, and which part of a prompt is its prefix to `prompts.py`.
 
-A prefix is what a prompt begins with up to the end of its first message, if a recording is part of that: the system
-message of a voice. It is always computed apart from the rest, with a cache or without one: the products of a prefill
-are the same alone or among others, its attention need not be, and so a prompt that was cut elsewhere could differ in a
-last bit, and from there in every code.
+The prefix of a prompt is its first message, where that holds a voice's recording. It is always computed apart from the
+rest, with a cache or without one: attention may round differently where a prompt is cut elsewhere, and one bit that
+differs can change every code after it.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ Int32 = npt.NDArray[np.int32]
 
 DEFAULT_PREFIX_CACHE_BYTES = 2**28
 
-_ATTENTION_ROWS = 256
+_ATTENTION_ROWS = 256  # the core's attention runs over a multiple of this many rows of the KV cache
 
 _log = logging.getLogger("dualar")
 
 
 @dataclass(frozen=True)
 class PrefixEntry:
-    """A prefix that is kept: positions it has, nbytes it takes, and how often it was reused."""
+    """A prefix in the cache: its positions, the bytes that it takes, and how often it was reused."""
 
     positions: int
     nbytes: int
@@ -50,9 +49,9 @@ class _Kept:
 
 
 class PrefixCache:
-    """Prefixes of one model that were computed, the least recently used dropped first. For any number of threads.
+    """Computed prefixes of one model, the least recently used dropped first. Any number of threads may use it.
 
-    `Engine.prefix_cache` is one. Two prefixes are the same only where every token and code of theirs is.
+    `Engine.prefix_cache` is one. A prefix is reused only where every token and code is the same.
     """
 
     def __init__(self, limit: int) -> None:
@@ -64,7 +63,7 @@ class PrefixCache:
 
     @property
     def limit(self) -> int:
-        """Bytes to keep at most. Set lower, it drops what is too much."""
+        """Most bytes to keep. A lower limit drops entries at once."""
         return self._limit
 
     @limit.setter
@@ -76,29 +75,29 @@ class PrefixCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept: keys and values, and the prompts that they are known by."""
+        """Bytes of all entries: keys and values, and the prompts by which they are found."""
         return self._nbytes
 
     @property
     def entries(self) -> list[PrefixEntry]:
-        """What is kept, the least recently used first."""
+        """All entries, the least recently used first."""
         with self._lock:
             return [PrefixEntry(kept.state.positions, kept.nbytes, kept.uses) for kept in self._kept.values()]
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all entries."""
         with self._lock:
             self._kept.clear()
             self._nbytes = 0
 
     def enter(self, session: Any, prefix: Int32) -> None:
-        """Bring a session that is at its beginning to the end of a prefix: from what is kept, or by computing it."""
+        """Bring a new session to the end of a prefix: from the cache, or by computing it and keeping it."""
         if not self.restore(session, prefix):
             session.prefill(prefix)
             self.keep(session, prefix)
 
     def restore(self, session: Any, prefix: Int32) -> bool:
-        """Bring a session that is at its beginning to the end of a prefix that is kept; False where it is not."""
+        """Bring a new session to the end of a prefix that is in the cache; False where it is not there."""
         if self._limit == 0:
             return False
         with self._lock:
@@ -112,7 +111,7 @@ class PrefixCache:
         return True
 
     def keep(self, session: Any, prefix: Int32) -> None:
-        """Keep what a session that is at the end of a prefix has computed."""
+        """Keep the state of a session that has just computed a prefix."""
         if self._limit == 0:
             return
         key, state = self._key(session, prefix), session.snapshot()
@@ -124,7 +123,7 @@ class PrefixCache:
         _log.info("[prefix] %d positions computed (%d bytes kept of at most %d)", *self._sizes(prefix))
 
     def _key(self, session: Any, prefix: Int32) -> tuple[Any, ...]:
-        # Attention may round by how many rows of the cache it runs over, which a short session has fewer of.
+        # Attention may round differently with the number of cache rows it runs over; a short session has fewer.
         return prefix.tobytes(), prefix.shape, session.kv_type, session.attention_rows(prefix.shape[1])
 
     def _sizes(self, prefix: Int32) -> tuple[int, int, int]:
@@ -137,10 +136,10 @@ class PrefixCache:
 
 
 def session_positions(model: Model, prompt: Prompt, frames: int) -> int:
-    """Positions of a session for a prompt and so many frames.
+    """How many positions a session needs for a prompt and `frames` frames.
 
-    With a prefix a multiple of what the core's attention runs over (256), so that short requests too share what is
-    kept, whatever their length.
+    With a prefix they are rounded up to a multiple of 256, the rows that the core's attention runs over at a time, so
+    that requests of different lengths can share a cached prefix.
     """
     positions = int(prompt.shape[1]) + frames
     if prompt.prefix_length:
@@ -149,7 +148,7 @@ def session_positions(model: Model, prompt: Prompt, frames: int) -> int:
 
 
 def prefill(session: Session, prompt: Prompt, cache: PrefixCache | None) -> StepOutput:
-    """Feed a prompt, its prefix apart where the session is at its beginning; what `Session.prefill` gives."""
+    """Compute a prompt, in a new session its prefix apart from the rest; returns what `Session.prefill` does."""
     length = prompt.prefix_length if session.position == 0 else 0
     if length:
         prefix = prompt.piece(0, length)

@@ -1,7 +1,7 @@
-"""Prompts as a caller hands them in, checked against a model before anything is computed.
+"""Prompts that callers give, checked against a model before anything is computed.
 
-Owns `MatrixPrompt`, the prompt that is one matrix, and `checked_prompt`. Leaves prompts of other shapes to the families
-that have them, and building prompts of text to the families too.
+Owns `MatrixPrompt`, the prompt that is one matrix, and `checked_prompt`. Leaves prompts of other shapes, and building
+prompts from text, to `dualar.families`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dualar.model import Int32, Model, Prompt, PromptLike
 
 @dataclass(frozen=True, eq=False)
 class MatrixPrompt:
-    """A prompt of one matrix, int32 [1 + N, T]: token ids, and under semantic ones their codes.
+    """A prompt of one matrix, int32 [1 + N, T]: token ids in row 0, and below semantic ones the codes of their frames.
 
-    prefix_length: columns up to the first end of a message, where codes come before it: the system message of a voice.
-    0 where there is none, or nothing after it.
+    prefix_length: columns of the first message where it holds a voice's recording; 0 where it does not, or where no
+    message follows it.
     """
 
     columns: Int32
@@ -39,7 +39,7 @@ class MatrixPrompt:
 
     @classmethod
     def of(cls, prompt: npt.ArrayLike, model: Model) -> MatrixPrompt:
-        """The prompt int [1 + N, T] of a caller; ValueError where it does not fit the model."""
+        """A caller's prompt int [1 + N, T]; ValueError where it does not fit the model."""
         rows = 1 + model.num_codebooks
         x: npt.NDArray[Any] = np.asarray(prompt)
         if x.dtype.kind not in "iu" or x.ndim != 2 or x.shape[0] != rows or x.shape[1] == 0:

@@ -1,4 +1,4 @@
-"""What is asked of a model when codes are wanted, and how a batch answers.
+"""Requests for codes, and the results that a batch gives for them.
 
 Owns the options that every request has, `GenerationRequest` and `BatchResult`. Leaves running requests to `batch.py`,
 and their rules to `rules.py`.
@@ -37,13 +37,13 @@ class GenerationOptions(CodeOptions, total=False):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeRequest:
-    """What every request says of the codes that it asks for.
+    """The options that every request for codes has.
 
-    max_new_tokens: frames at most, >= 1; by default 1024 or what the model's context leaves. min_tokens_before_end:
-    frames at least, by default the family's (0, or 2 for Qwen3-TTS): so many come before an end may be drawn. sampling:
-    how codes are drawn, by default `Engine.sampling`. seed: 0 to 2^64 - 1, by default a random one, given back with the
-    result. on_frame is called with each Frame as it is made; a return that is False stops, and keeps the frames so far,
-    this one included. stall_guard ends runaways; None turns it off.
+    max_new_tokens: most frames to make, >= 1; by default 1024 or what the model's context leaves.
+    min_tokens_before_end: frames that must be made before the model may end the speech, by default 0, or 2 for
+    Qwen3-TTS. sampling: how codes are drawn, by default `Engine.sampling`. seed: 0 to 2^64 - 1, by default a random
+    one; the result names it. on_frame is called with each Frame when it is made; where it returns False the request
+    ends, and the frames so far, this one included, are kept. stall_guard ends runaways; None turns it off.
     """
 
     max_new_tokens: int | None = None
@@ -54,7 +54,8 @@ class CodeRequest:
     stall_guard: StallGuard | None = DEFAULT_STALL_GUARD
 
     def config(self, *, sampling: SamplingConfig, min_tokens_before_end: int) -> GenerationConfig:
-        """The options, checked, with what the request does not say; ValueError for one that is out of range."""
+        """The options, checked; sampling and min_tokens_before_end are used where the request has None. ValueError for
+        an option out of range."""
         least = min_tokens_before_end if self.min_tokens_before_end is None else self.min_tokens_before_end
         return GenerationConfig(
             max_new_tokens=self.max_new_tokens,
@@ -78,9 +79,9 @@ class GenerationRequest(CodeRequest):
     def rules(
         self, model: Model, *, sampling: SamplingConfig, min_tokens_before_end: int, session: Session | None = None
     ) -> FrameRules:
-        """The request checked against the model, with what it does not say; ValueError where it cannot be.
+        """The request as the rules that a batch runs; ValueError where it does not fit the model.
 
-        session: the one that it will run in, where that is not a new one.
+        sampling and min_tokens_before_end: used where the request has None. session: an existing session to run it in.
         """
         config = self.config(sampling=sampling, min_tokens_before_end=min_tokens_before_end)
         return FrameRules(model, self.prompt, config, seed=self.seed, text_tokens=self.text_tokens, session=session)
@@ -88,7 +89,7 @@ class GenerationRequest(CodeRequest):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchResult(Generic[T]):
-    """How the request at `index` ended: with a value, or with the error that ended it and no other."""
+    """How the request at `index` ended: with a value, or with an error, which ended this request alone."""
 
     index: int
     value: T | None

@@ -1,7 +1,7 @@
-"""One request between two computations: what is drawn, what is kept, and the rules that end it.
+"""The rules of one request: which token is drawn from logits, which codes are kept, and when the request ends.
 
-Owns the order of a frame's draws and every stop rule. Leaves the computations to `batch.py` and `generate.py`, and the
-draws to the core's samplers, which `dualar.sampling` defines.
+Owns the order of a frame's draws and every stop rule. Leaves the computations to `batch.py`, and the draws to the
+core's samplers, which `dualar.sampling` defines.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _log = logging.getLogger("dualar")
 
 
 class FrameRules:
-    """The frames of one request so far, and what comes next. Made ready, and checked, before anything is computed.
+    """The frames of one request so far, and what is to be computed next. Checked on creation, before any computation.
 
-    Whoever runs it prefills `prompt`, and then in turn: `draw` with the logits; the codes of the frame, from the
-    Fast-AR, drawn by `residual_draw`; `add` them; hand the frame on; `next_column`, which is stepped with. It has
-    ended once `finish_reason` is set: `draw` and `next_column` do that, and so does `cancel`.
+    A batch prefills `prompt` and then repeats: call `draw` with the logits; compute the frame's further codes with the
+    Fast-AR, drawn as `residual_draw` says; `add` the codes; deliver the frame; step the model with `next_column`. The
+    request has ended once `finish_reason` is set, which `draw`, `next_column` and `cancel` do.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class FrameRules:
         text_tokens: int | None = None,
         session: Session | None = None,
     ) -> None:
-        """ValueError for a prompt or option that is out of range; `session` is the one that it will run in, if any."""
+        """ValueError for a prompt or option out of range. session: an existing session that the request will run in."""
         self._model = model
         self.config = config or GenerationConfig()
         self.prompt = checked_prompt(model, prompt)
@@ -52,7 +52,7 @@ class FrameRules:
         start = 0 if session is None else session.position
         self.max_new_tokens = frame_budget(model, self.config, start + self.prompt.shape[1], session)
         limit = text_limit(self.config.stall_guard, text_tokens)
-        # Frames that were asked for are no stall.
+        # The guard never ends a request before the frames that min_tokens_before_end asks for.
         self._frame_limit = None if limit is None else max(limit, self.config.min_tokens_before_end)
         self._watch = _RepeatWatch(self.config.stall_guard)
         self._codes = np.zeros((model.num_codebooks, self.max_new_tokens), np.int32)
@@ -67,7 +67,7 @@ class FrameRules:
 
     @property
     def positions(self) -> int:
-        """How many a session must have for this request."""
+        """How many positions a session needs for this request."""
         return session_positions(self._model, self.prompt, self.max_new_tokens)
 
     @property
@@ -76,9 +76,9 @@ class FrameRules:
         return min(max(self.token - self._model.semantic_begin_id, 0), self._model.codebook_size - 1)
 
     def draw(self, logits: Float32) -> bool:
-        """Draw the next main token from logits [C + 1]; False where it is the end of speech.
+        """Draw the next main token from logits float32 [C + 1]; False where it is the end of speech.
 
-        ModelError for logits that are NaN, or leave nothing to draw.
+        ModelError for logits with NaN, or with no id that may be drawn.
         """
         end = len(self._main_ids) - 1
         if self.frames < self.config.min_tokens_before_end:
@@ -96,16 +96,16 @@ class FrameRules:
 
     @property
     def residual_draw(self) -> Draw:
-        """How the further codes of the next frame are drawn."""
+        """How the further codes of the next frame are drawn: (sampling, seed, index of the frame)."""
         return self.config.sampling, self.seed, self.frames
 
     def pad(self, reason: object) -> None:
-        """Say of the frame that is about to be added why its last codes are 0."""
+        """Count the frame that is about to be added as padded, and log why its last codes are 0."""
         self.padded_frames += 1
         _log.warning("[generate] frame %d: its last codes are 0: %s", self.frames, reason)
 
     def add(self, codes: Int32) -> Frame:
-        """Keep codes [N] as the frame of `token`."""
+        """Keep codes int32 [N] as the frame of `token`."""
         self._codes[:, self.frames] = codes
         self._frame = frame = Frame(self.frames, self.token, codes)
         self.frames += 1
@@ -123,8 +123,8 @@ class FrameRules:
             self.frames >= self.config.min_tokens_before_end
         ):
             self.finish_reason = "stalled"
-        # The Slow-AR is not asked whether the next token would have been the end, so "length" says that the
-        # budget was used up, and not that the speech was cut.
+        # The next token is not computed, so it may have been the end: "length" says that the budget was used up, and
+        # not that the speech was cut.
         elif self.frames == self.max_new_tokens:
             self.finish_reason = "length"
         elif self.frames == self._frame_limit:
@@ -134,12 +134,12 @@ class FrameRules:
         return None
 
     def cancel(self) -> None:
-        """End it here, unless it has ended."""
+        """End the request, unless it has ended."""
         if self.finish_reason is None:
             self.finish_reason = "cancelled"
 
     def result(self, *, prefill_s: float, loop_s: float) -> Generation:
-        """The frames of a request that has ended, and what they took."""
+        """The Generation of a request that has ended; prefill_s and loop_s: seconds that its computations took."""
         assert self.finish_reason is not None
         loop_ms = loop_s * 1e3
         return Generation(

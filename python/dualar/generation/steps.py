@@ -1,7 +1,7 @@
-"""The computations of several sessions at once: in one graph for the core's models, in turn for any others.
+"""The computations of several sessions at once: in one graph for the core's models, one after the other for others.
 
-Owns the choice between the compiled `_core.Batch` and its like in Python, and what a `SamplingConfig` is to the core.
-Leaves what is computed when to `batch.py` and `generate.py`.
+Owns `Together`, which uses the compiled `_core.Batch`, `InTurn`, which calls each session, the choice between the two,
+and the core's sampler for a `SamplingConfig`. Leaves the order of the computations to `batch.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dualar.sampling.chains import LogitsError, sample
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
 Draw = tuple[SamplingConfig, int, int]  # how a request's codes are drawn, its seed, and the frame's index
-Frames = tuple[Int32, list[str | None], str | None]
+Frames = tuple[Int32, list[str | None], str | None]  # what `Steps.fast_frames` returns
 
 
 class Steps(Protocol):
@@ -31,15 +31,15 @@ class Steps(Protocol):
         """columns int [rows, 1 + N] -> logits [rows, C + 1], hidden [rows, D]. On an error no session has moved."""
 
     def fast_frames(self, sessions: Sequence[Any], hidden: Float32, codes: Int32, draws: Sequence[Draw], /) -> Frames:
-        """hidden [rows, D] and semantic codes [rows] -> the frames' codes int32 [rows, N], N > 1.
+        """hidden [rows, D] and semantic codes [rows] -> the frames' codes int32 [rows, N], N > 1, and two problems.
 
-        Besides, for each row why it could not be drawn from, or None; and why the codes of all rows are 0 from some
-        codebook on where the device failed, or None.
+        The first, for each row: why no code could be drawn, else None. The second: where the device failed, why the
+        codes of all rows are 0 from some codebook on, else None.
         """
 
 
 class Together:
-    """By the compiled `_core.Batch`, draws included."""
+    """Computes all sessions in one graph with the compiled `_core.Batch`, which draws the codes too."""
 
     def __init__(self, model: _core.Model, *, fast_ar: str) -> None:
         self._batch = _core.Batch(model, fast_ar=fast_ar)
@@ -53,7 +53,7 @@ class Together:
 
 
 class InTurn:
-    """By each session's own calls and `sampling.sample`, for models that are not the core's, as tests have them."""
+    """Calls each session in turn and draws with `sampling.sample`: for models that are not the core's, as in tests."""
 
     def __init__(self, model: Model, *, fast_ar: str) -> None:
         self._books = model.num_codebooks
@@ -95,15 +95,14 @@ class InTurn:
 
 
 def steps_of(model: Model, *, fast_ar: str) -> Steps:
-    """What steps sessions of this model, however many."""
-
+    """The computations for sessions of this model. fast_ar: "cached" or "recompute"."""
     if isinstance(model, _core.Model):
         return Together(model, fast_ar=fast_ar)
     return InTurn(model, fast_ar=fast_ar)
 
 
 def cannot_draw(step: int, codebook: int) -> str:
-    """What to say of logits that nothing can be drawn from."""
+    """The error text for logits that allow no draw."""
     return (
         f"[generate] frame {step}, codebook {codebook}: expected logits to draw from, got NaN or none above -inf (a "
         "weight of the file is broken, or a computation overflowed)"

@@ -1,6 +1,7 @@
-"""Every GGUF key and tensor name of the S2 family and of WaveNet, as csrc/models/names.h has them; a test checks it.
+"""Every GGUF key and tensor name of the S2 family and of WaveNet.
 
-A tensor prefix ends in a dot; the parts below follow it.
+They equal those in csrc/models: names.h, s2/names.h and wavenet/names.h; a test compares them. A tensor prefix ends in
+a dot; the names of the parts below it follow it.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ QK_NORM = "fish_speech.attention_qk_norm"
 QKV_BIAS = "fish_speech.attention_qkv_bias"
 O_BIAS = "fish_speech.attention_o_bias"
 SINGLE_TURN = "dualar.single_turn"  # trained on prompts with no reference and no earlier turns; absent is false
-PROMPT = "dualar.prompt"  # "chat" (S2) or "interleave" (S1); absent: the tokenizer tells
-PIECE_SIZE = "dualar.piece_size"  # trained on texts of one sentence, of at most so many letters; absent: of any kind
-TEXT_FRONTEND = "dualar.text_frontend"  # what makes of a text what the model reads; absent: it reads letters
+PROMPT = "dualar.prompt"  # "chat" (S2) or "interleave" (S1); absent: the tokenizer's control tokens decide
+PIECE_SIZE = "dualar.piece_size"  # trained on single sentences of at most this many letters; absent: on any text
+TEXT_FRONTEND = "dualar.text_frontend"  # the front end that turns text into phonemes; absent: the model reads letters
 # Fast-AR
 FAST_CONTEXT_LENGTH = "fish_speech.fast_context_length"
 FAST_EMBEDDING_LENGTH = "fish_speech.fast_embedding_length"

@@ -1,7 +1,7 @@
-"""Every GGUF key and tensor name of Qwen3-TTS's codec and speaker encoder, as csrc/models/qwen3_codec_names.h has them.
+"""Every GGUF key and tensor name of Qwen3-TTS's codec and speaker encoder.
 
-A test checks it. A prefix ends in a dot. The parts of a transformer's keys and of its blocks, below such a prefix, are
-those of `names.py`.
+They equal those in csrc/models/qwen3_tts/codec_names.h; a test compares them. A prefix ends in a dot. The parts of a
+transformer's keys and of its blocks, below such a prefix, are those of `names.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every GGUF key and tensor name of the Qwen3-TTS family, as csrc/models/qwen3_names.h has them; a test checks it.
+"""Every GGUF key and tensor name of the Qwen3-TTS family, equal to csrc/models/qwen3_tts/names.h; a test compares them.
 
 A tensor prefix ends in a dot. The parts of a transformer block, below such a prefix, are those of `names.py`.
 """
@@ -73,6 +73,6 @@ PREDICTOR_PROJECT_IN = "predictor.project_in"
 PREDICTOR_LAYER = "predictor.layers."
 PREDICTOR_NORM = "predictor.norm.weight"
 PREDICTOR_OUTPUT = "predictor.output.weight"
-# what other parts of the file begin with
+# prefixes of the tensors of the codec and of the speaker encoder
 CODEC = "codec."
 SPEAKER_ENCODER = "speaker."

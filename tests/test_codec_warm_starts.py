@@ -1,4 +1,4 @@
-"""Streams that go on from where another one was: the core's snapshots, and the recordings that a codec keeps."""
+"""Streams that continue from the state of another one: the core's snapshots, and the states that a codec keeps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import Golden
 from dualar import _core
-from dualar.codec.warm_start import MOST_KEPT, Beginnings
+from dualar.codec.warm_start import MOST_KEPT, WarmStarts
 
 
 @pytest.fixture(scope="module", params=["s2-tiny", "s2-variant", "s2-edge", "qwen3"])
@@ -75,14 +75,14 @@ class Counted:
         return self.core.push(codes)
 
 
-def entered(kept: Beginnings, codec: _core.Codec, codes: np.ndarray | None, max_frames: int = 4) -> Any:
+def entered(kept: WarmStarts, codec: _core.Codec, codes: np.ndarray | None, max_frames: int = 4) -> Any:
     stream: Any = Counted(codec.stream(max_frames=max_frames))
     kept.enter(stream, codes)
     return stream
 
 
 def test_a_recording_is_decoded_once(codec: _core.Codec) -> None:
-    kept, codes, after = Beginnings(), codes_of(codec, 10), codes_of(codec, 3, seed=1)
+    kept, codes, after = WarmStarts(), codes_of(codec, 10), codes_of(codec, 3, seed=1)
     first = entered(kept, codec, codes)
     assert first.frames == 10 and len(kept) == 1 and kept.nbytes > 0
     second = entered(kept, codec, codes.copy())
@@ -96,7 +96,7 @@ def test_a_recording_is_decoded_once(codec: _core.Codec) -> None:
 
 
 def test_the_least_recently_used_goes(codec: _core.Codec) -> None:
-    kept = Beginnings()
+    kept = WarmStarts()
     recordings = [codes_of(codec, 2, seed=seed) for seed in range(MOST_KEPT + 1)]
     for codes in recordings[:-1]:
         entered(kept, codec, codes)
@@ -107,9 +107,9 @@ def test_the_least_recently_used_goes(codec: _core.Codec) -> None:
 
 
 def test_many_threads(codec: _core.Codec) -> None:
-    kept, after = Beginnings(), codes_of(codec, 3, seed=9)
+    kept, after = WarmStarts(), codes_of(codec, 3, seed=9)
     recordings = [codes_of(codec, 6, seed=seed) for seed in range(3)]
-    wanted = [entered(Beginnings(), codec, codes).push(after) for codes in recordings]
+    wanted = [entered(WarmStarts(), codec, codes).push(after) for codes in recordings]
 
     def go(i: int) -> None:
         np.testing.assert_array_equal(entered(kept, codec, recordings[i % 3]).push(after), wanted[i % 3])
@@ -123,13 +123,13 @@ def test_requests_with_a_cloned_voice_share_it(qwen3_model: Callable[..., Path])
         voice = engine.clone(0.1 * np.random.default_rng(0).standard_normal(9600).astype(np.float32), "Words.")
         options: dict[str, Any] = {"voice": voice, "seed": 3, "max_new_tokens": 6}
         first = engine.synthesize("hello there", **options)
-        kept = len(engine.codec._beginnings)
+        kept = len(engine.codec._warm_starts)
         assert kept == 1
         again = engine.synthesize("hello there", **options)
         np.testing.assert_array_equal(again.samples, first.samples)
-        assert len(engine.codec._beginnings) == kept
+        assert len(engine.codec._warm_starts) == kept
         with engine.stream("hello there", **options) as stream:
             np.testing.assert_allclose(
                 np.concatenate([chunk.samples for chunk in stream]), first.samples, atol=6e-5, rtol=0
             )
-        assert len(engine.codec._beginnings) == 2  # streams are pushed another number of frames
+        assert len(engine.codec._warm_starts) == 2  # streams are pushed another number of frames
