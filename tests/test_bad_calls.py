@@ -19,6 +19,7 @@ from dualar.cli.main import app
 from dualar.engine import Engine
 from fixtures.make_toy_model import write_toy_model
 from fixtures.s2_geometry import TINY
+from s2_engine import s2_prompt
 from typer.testing import CliRunner, Result
 
 NAN, INF = float("nan"), float("inf")
@@ -33,8 +34,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def prompt(engine: Engine) -> np.ndarray[Any, Any]:
-    return engine.build_prompt("hello")
+def prompt(engine: Engine) -> np.ndarray:
+    return s2_prompt(engine, "hello")
 
 
 def run(*args: str | Path, stdin: bytes | None = None) -> Result:
@@ -155,7 +156,7 @@ def test_numbers_of_a_session(engine: Engine, prompt: Any) -> None:
             session.truncate(positions)
     for wrong in (1.5, "1", None):
         with pytest.raises(TypeError):
-            session.fast_begin(hidden, wrong)
+            session.fast_begin(hidden, wrong)  # type: ignore[arg-type]
     for value in (NAN, INF, -INF):
         with pytest.raises(ValueError, match=r"\[hidden\] expected finite"):
             session.fast_begin(np.where(np.arange(hidden.size) == 3, value, hidden).astype(np.float32), 0)
@@ -206,7 +207,7 @@ def test_samples_are_clipped_and_never_wrapped() -> None:
 def test_what_is_not_finite_is_no_sample(value: float, tmp_path: Path) -> None:
     for subtype in ("PCM_16", "PCM_24", "FLOAT"):
         with pytest.raises(ValueError, match="finite"):
-            encode_wav(np.array([0, value], np.float32), 44100, subtype=subtype)  # type: ignore[arg-type]
+            encode_wav(np.array([0, value], np.float32), 44100, subtype=subtype)
 
 
 @pytest.mark.parametrize("rate", [0, -1, 2**40, 1.5, None, True])
@@ -279,7 +280,7 @@ def test_a_disk_that_fills_up_leaves_nothing(tiny_model: Path, tmp_path: Path) -
         main()
     """
     (tmp_path / "a.wav").write_bytes(b"old")
-    command = [sys.executable, "-c", program, "say", "hi", "-m", tiny_model, "-o", "a.wav", *SAY]
+    command: list[str | Path] = [sys.executable, "-c", program, "say", "hi", "-m", tiny_model, "-o", "a.wav", *SAY]
     options = ["--max-new-tokens", "20", "--min-tokens-before-end", "20"]
     done = subprocess.run([*command, *options], capture_output=True, check=False, timeout=60, cwd=tmp_path)
     assert done.returncode == 1 and b"cannot write a.wav" in done.stderr, done.stderr
@@ -296,7 +297,7 @@ def test_any_file_name_in_the_c_locale(tiny_model: Path, tmp_path: Path) -> None
     out = folder / os.fsdecode(b"\xfe out.wav")
     for locale in ({"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}):
         environment = {**os.environ, **locale}
-        command = [sys.executable, "-m", "dualar", "say", "héllo", "-m", model, "-o", out, *SAY]
+        command: list[str | Path] = [sys.executable, "-m", "dualar", "say", "héllo", "-m", model, "-o", out, *SAY]
         done = subprocess.run(command, capture_output=True, check=False, timeout=120, env=environment)
         assert done.returncode == 0, done.stderr
         assert soundfile.info(os.fsencode(out)).frames > 0
@@ -394,8 +395,18 @@ def test_keep_partial_writes_what_was_said(tiny_model: Path, tmp_path: Path, fra
         common.SpeechProgress.on_frame = on_frame
         main()
     """
-    command = [sys.executable, "-c", program, "say", "hi", "-m", tiny_model, "-o", "a.wav", "--codes", "a.npy"]
-    options = ["--keep-partial", "--max-new-tokens", "20", "--min-tokens-before-end", "20", "--seed", "3"]
+    command: list[str | Path] = [sys.executable, "-c", program, "say", "hi", "-m", tiny_model, "-o", "a.wav"]
+    options = [
+        "--codes",
+        "a.npy",
+        "--keep-partial",
+        "--max-new-tokens",
+        "20",
+        "--min-tokens-before-end",
+        "20",
+        "--seed",
+        "3",
+    ]
     done = subprocess.run([*command, *options], capture_output=True, check=False, timeout=60, cwd=tmp_path)
     assert done.returncode == 130, done.stderr
     assert b"interrupted after" in done.stderr and b"Traceback" not in done.stderr

@@ -64,7 +64,7 @@ def test_text_comes_from_an_argument_a_file_or_stdin(toy_model: Path, tmp_path: 
     text = "ça va — 早上好"
     source = tmp_path / "text.txt"
     source.write_text(text, encoding="utf-8-sig")  # a byte order mark is no text
-    common = ["-m", toy_model, "--seed", "1", *SHORT]
+    common: list[str | Path] = ["-m", toy_model, "--seed", "1", *SHORT]
     cases: tuple[tuple[str, list[str | Path], str | None], ...] = (
         ("a", [text], None),
         ("b", ["--file", source], None),

@@ -52,7 +52,7 @@ def test_a_recording_becomes_a_voice_to_speak_with(
         ("anna", ["--stream"]),
     )
     for i, (named, extra) in enumerate(ways):
-        out = [tmp_path / f"{i}.wav", "--codes", tmp_path / f"{i}.npy"]
+        out: list[str | Path] = [tmp_path / f"{i}.wav", "--codes", tmp_path / f"{i}.npy"]
         result = run("say", "good day", "--voice", named, "-m", toy_model, "-o", *out, "-s", "5", *SHORT, *extra)
         assert result.exit_code == 0, result.output
         np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), audio.codes)

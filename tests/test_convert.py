@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from dualar.cli.main import app
 from dualar.convert.checkpoint import Joined, Safetensors, open_checkpoint
-from dualar.convert.gguf_writer import Tensor, write_gguf
+from dualar.convert.gguf_writer import Tensor, Value, write_gguf
 from dualar.convert.model_file import convert
 from dualar.convert.plan import Part, Source, Storage, require, same, weight_normed
 from dualar.convert.quantize import BLOCKS, nbytes, to_bytes, type_of
@@ -129,7 +129,7 @@ def test_several_files(folder: Path, tmp_path: Path) -> None:
     source = qwen3.read_f32(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     halves = [dict(list(source.items())[i::2]) for i in (0, 1)]
-    listed = {}
+    listed: dict[str, str] = {}
     for i, half in enumerate(halves):
         qwen3.write_safetensors(folder / f"part-{i}.safetensors", half)
         listed |= dict.fromkeys(half, f"part-{i}.safetensors")
@@ -159,7 +159,7 @@ def test_weight_norm_is_folded(tmp_path: Path) -> None:
 
 
 def test_metadata_types(tmp_path: Path) -> None:
-    metadata = {
+    metadata: dict[str, Value] = {
         "general.architecture": "x",
         "a": True,
         "b": 7,

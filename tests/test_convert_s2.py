@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from dualar.cli.main import app
 from dualar.convert.model_file import convert
+from dualar.speech.request import SpeechOptions
 from fixtures.make_toy_model import write_toy_model
 from typer.testing import CliRunner
 
@@ -220,7 +221,8 @@ def test_a_model_of_single_sentences_is_given_single_sentences(publish: Callable
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "piece_size": 20}))
     convert(folder, tmp_path / "model.gguf", weight_type="f32")
-    text, options = "It is. So it is. A sentence of more letters than that, said he.", {"seed": 1, "max_new_tokens": 9}
+    text = "It is. So it is. A sentence of more letters than that, said he."
+    options: SpeechOptions = {"seed": 1, "max_new_tokens": 9}
     with dualar.load(tmp_path / "model.gguf", threads=1) as engine:
         pieces = [piece.text for piece in engine.narrate(text, **options).pieces]
         assert pieces[:2] == ["It is. ", "So it is. "] and len(pieces) > 3 and "".join(pieces) == text

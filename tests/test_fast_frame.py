@@ -15,55 +15,54 @@ from dualar.generation.generate import FrameLoop
 from dualar.generation.steps import InTurn, core_sampler
 from dualar.sampling.chains import sample
 
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "fish": [
+        {},
+        {"temperature": 0.0},
+        {"top_k": 0},
+        {"top_p": 1.0},
+        {"top_k": 0, "top_p": 1.0},
+        {"top_k": 1},
+        {"top_k": 100, "top_p": 0.99, "temperature": 10.0},
+        {"top_p": 0.0},
+        {"temperature": 1e-5},
+        {"ras_window": 0},
+        {"ras_window": 2, "ras_temperature": 0.0},
+        {"ras_window": 100, "ras_temperature": 5.0, "ras_top_p": 1.0, "top_k": 0},
+    ],
+    "hf": [
+        {},
+        {"temperature": 0.0, "repetition_penalty": 1.5},
+        {"top_k": 0},
+        {"top_p": 0.8},
+        {"top_p": 0.8, "top_k": 0},
+        {"top_p": 0.999, "top_k": 300},
+        {"top_k": 1},
+        {"top_p": 0.0, "temperature": 3.0},
+        {"temperature": 1e-5},
+        {"repetition_penalty": 1.0},
+        {"repetition_penalty": 0.5, "history_window": 2, "residual_history_window": 1},
+        {"repetition_penalty": 4.0, "history_window": 0, "residual_history_window": -1},
+        {"residual_temperature": 0.0, "residual_history_window": -1, "repetition_penalty": 2.0},
+        {"residual_temperature": 2.0, "residual_top_p": 0.5, "residual_top_k": 7},
+    ],
+    "cosyvoice": [
+        {},
+        {"temperature": 0.0},
+        {"top_k": 0},
+        {"top_k": 0, "top_p": 1.0},
+        {"top_p": 1.0},
+        {"top_p": 0.0},
+        {"top_k": 1},
+        {"top_k": 300, "top_p": 0.999, "temperature": 2.0},
+        {"temperature": 1e-5},
+        {"window": 0},
+        {"tau": 0.0},
+        {"window": 3, "tau": 0.6, "temperature": 5.0},
+    ],
+}
 CONFIGS = [
-    SamplingConfig.from_options(family, **options)
-    for family, all_options in {
-        "fish": [
-            {},
-            {"temperature": 0.0},
-            {"top_k": 0},
-            {"top_p": 1.0},
-            {"top_k": 0, "top_p": 1.0},
-            {"top_k": 1},
-            {"top_k": 100, "top_p": 0.99, "temperature": 10.0},
-            {"top_p": 0.0},
-            {"temperature": 1e-5},
-            {"ras_window": 0},
-            {"ras_window": 2, "ras_temperature": 0.0},
-            {"ras_window": 100, "ras_temperature": 5.0, "ras_top_p": 1.0, "top_k": 0},
-        ],
-        "hf": [
-            {},
-            {"temperature": 0.0, "repetition_penalty": 1.5},
-            {"top_k": 0},
-            {"top_p": 0.8},
-            {"top_p": 0.8, "top_k": 0},
-            {"top_p": 0.999, "top_k": 300},
-            {"top_k": 1},
-            {"top_p": 0.0, "temperature": 3.0},
-            {"temperature": 1e-5},
-            {"repetition_penalty": 1.0},
-            {"repetition_penalty": 0.5, "history_window": 2, "residual_history_window": 1},
-            {"repetition_penalty": 4.0, "history_window": 0, "residual_history_window": -1},
-            {"residual_temperature": 0.0, "residual_history_window": -1, "repetition_penalty": 2.0},
-            {"residual_temperature": 2.0, "residual_top_p": 0.5, "residual_top_k": 7},
-        ],
-        "cosyvoice": [
-            {},
-            {"temperature": 0.0},
-            {"top_k": 0},
-            {"top_k": 0, "top_p": 1.0},
-            {"top_p": 1.0},
-            {"top_p": 0.0},
-            {"top_k": 1},
-            {"top_k": 300, "top_p": 0.999, "temperature": 2.0},
-            {"temperature": 1e-5},
-            {"window": 0},
-            {"tau": 0.0},
-            {"window": 3, "tau": 0.6, "temperature": 5.0},
-        ],
-    }.items()
-    for options in all_options
+    SamplingConfig.from_options(family, **options) for family, all_options in OPTIONS.items() for options in all_options
 ]
 
 
@@ -155,7 +154,7 @@ def test_frames_of_qwen3_tts_equal_those_drawn_one_by_one(
 
 
 def test_bad_arguments() -> None:
-    good = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    good: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
     for options, says in (
         ({"temperature": -1.0}, r"\[temperature\] expected 0 to 100, got -1"),
         ({"temperature": np.nan}, r"\[temperature\]"),
@@ -169,7 +168,8 @@ def test_bad_arguments() -> None:
             _core.Sampler("hf", **(good | options))
     with pytest.raises(ValueError, match=r"\[family\] expected fish, hf or cosyvoice, got"):
         _core.Sampler("ras", **good)
-    sampler, key = _core.Sampler("hf", **good), {"seed": 0, "step": 0, "stream": 0}
+    sampler = _core.Sampler("hf", **good)
+    key: dict[str, Any] = {"seed": 0, "step": 0, "stream": 0}
     with pytest.raises(ValueError, match="logits"):
         sampler.draw(np.zeros((2, 3), np.float32), **key)
     with pytest.raises(ValueError, match="at least one"):

@@ -141,8 +141,10 @@ def plain_block(w: dict[str, np.ndarray], x: np.ndarray, c: BlockConfig) -> np.n
     """One block with LayerNorm, rope on halves and an ungated feed-forward, x [T, D]."""
 
     def norm(name: str, x: np.ndarray) -> np.ndarray:
-        centred: np.ndarray = x - x.mean(-1, keepdims=True)
-        return centred / np.sqrt(x.var(-1, keepdims=True) + c.eps) * w[name + ".weight"] + w[name + ".bias"]
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt(x.var(-1, keepdims=True) + c.eps)
+        out: np.ndarray = scaled * w[name + ".weight"] + w[name + ".bias"]
+        return out
 
     def rotated(x: np.ndarray) -> np.ndarray:  # [T, heads, hd]
         angle = np.arange(len(x))[:, None, None] * c.rope_base ** (-np.arange(0, c.head_dim, 2) / c.head_dim)

@@ -29,9 +29,8 @@ ASSISTANT = "<|im_start|>assistant\n<|voice|>"
 
 
 def prompt(text: str = "hello", **options: Any) -> npt.NDArray[np.int32]:
-    return build_prompt(
-        text, **{"tokenizer": TOY, "num_codebooks": N, "codebook_size": C, "semantic_begin_id": BEGIN} | options
-    )
+    given: dict[str, Any] = {"tokenizer": TOY, "num_codebooks": N, "codebook_size": C, "semantic_begin_id": BEGIN}
+    return build_prompt(text, **(given | options))
 
 
 class Recorder:

@@ -157,7 +157,12 @@ def test_the_published_chunked_decoding_matches(codec: Codec, array: str, chunk:
 
 
 def test_bad_chunks(codec: Codec, decode: Any) -> None:
-    for options in ({"chunk_frames": 0}, {"chunk_frames": 5, "left_context": -1}, {"left_context": 3}):
+    cases: tuple[dict[str, Any], ...] = (
+        {"chunk_frames": 0},
+        {"chunk_frames": 5, "left_context": -1},
+        {"left_context": 3},
+    )
+    for options in cases:
         with pytest.raises(ValueError, match=r"decode\.(chunk_frames|left_context)"):
             codec.decode(decode["codes"], **options)
 

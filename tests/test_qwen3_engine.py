@@ -110,7 +110,8 @@ VOICE = "a voice"
     ],
 )
 def test_rules(kind: str, options: dict[str, Any], expected: str, kinds: Callable[[str], dualar.Engine]) -> None:
-    given = {k: voice_of(qwen3.GENERATIONS[1].arrays()) if v is VOICE else v for k, v in options.items()}
+    voice = voice_of(qwen3.GENERATIONS[1].arrays())
+    given: dict[str, Any] = {k: voice if v is VOICE else v for k, v in options.items()}
     with pytest.raises(ValueError) as error:
         kinds(kind).build_prompt("hello", **given)
     assert expected in str(error.value)
@@ -126,12 +127,13 @@ def test_what_the_rules_allow(kinds: Callable[[str], dualar.Engine]) -> None:
 
 def test_s2_models_have_none_of_these_options(engine: dualar.Engine) -> None:
     for name in ("language", "speaker", "instruct"):
+        options: dict[str, Any] = {name: "x"}
         with pytest.raises(ValueError, match=rf"\[{name}\] expected none.*fish-speech.*got 'x'"):
-            engine.build_prompt("hello", **{name: "x"})
+            engine.build_prompt("hello", **options)
         with pytest.raises(ValueError, match=rf"\[{name}\]"):
-            engine.synthesize("hello", **{name: "x"})
+            engine.synthesize("hello", **options)
         with pytest.raises(ValueError, match=rf"\[{name}\]"):
-            engine.stream("hello", **{name: "x"})
+            engine.stream("hello", **options)
 
 
 def test_prompts_do_not_cross(kinds: Callable[[str], dualar.Engine], engine: dualar.Engine) -> None:
@@ -179,16 +181,17 @@ def test_voice_files_keep_the_speaker(tmp_path: Path) -> None:
     voice = voice_of(qwen3.GENERATIONS[1].arrays())
     voice.save(tmp_path / "a.voice")
     found = dualar.Voice.load(tmp_path / "a.voice")
-    assert found.speaker is not None and np.array_equal(found.speaker, voice.speaker)
+    assert found.speaker is not None and voice.speaker is not None and np.array_equal(found.speaker, voice.speaker)
     assert not found.speaker.flags.writeable
-    for bad in (np.zeros(0), np.full(3, np.nan), np.zeros((2, 2)), "x", [None], [10**400], {}):
+    wrong: tuple[Any, ...] = (np.zeros(0), np.full(3, np.nan), np.zeros((2, 2)), "x", [None], [10**400], {})
+    for bad in wrong:
         with pytest.raises(ValueError, match="speaker's vector"):
             dualar.Voice(
                 codes=voice.codes,
                 transcript="x",
                 sample_rate=24000,
                 codebook_size=128,
-                speaker=bad,  # type: ignore[arg-type]
+                speaker=bad,
             )
 
 

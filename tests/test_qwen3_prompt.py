@@ -54,7 +54,8 @@ def embedded(prompt: TalkerPrompt, tensors: Arrays) -> tuple[npt.NDArray[Any], n
 
     def project(ids: npt.ArrayLike) -> npt.NDArray[Any]:
         x = text[np.asarray(ids, np.int64)].astype(np.float64) @ tensors[f"{of}1.weight"].T + tensors[f"{of}1.bias"]
-        return x / (1 + np.exp(-x)) @ tensors[f"{of}2.weight"].T + tensors[f"{of}2.bias"]
+        gated: npt.NDArray[Any] = x / (1 + np.exp(-x))
+        return gated @ tensors[f"{of}2.weight"].T + tensors[f"{of}2.bias"]
 
     x = np.zeros((prompt.columns.shape[1], codec.shape[1]))
     for t, column in enumerate(prompt.columns.T):

@@ -136,8 +136,8 @@ def test_sampler_defaults(model: Callable[[str], _core.Qwen3TTS]) -> None:
     tokens = arrays["tokens"]
 
     def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        mass = np.exp(scores.astype(np.float64) - scores.max())
-        return mass / mass.sum()
+        mass: npt.NDArray[np.float64] = np.exp(scores.astype(np.float64) - scores.max())
+        return mass / float(mass.sum())
 
     for step, (logits, scores) in enumerate(zip(arrays["logits"], arrays["scores"], strict=True)):
         row = logits[ids].copy()

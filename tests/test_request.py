@@ -79,12 +79,14 @@ def test_a_voice_is_looked_up_once_and_a_text_is_planned_once(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dualar.narration import speak
+    from dualar.narration.plan import plan as plan_text
     from dualar.speech import request as request_module
+    from dualar.voices.find import find_voice
 
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 32, (engine.codec.num_codebooks, 9))
     voice = dualar.Voice(
-        codes=codes, transcript="well", sample_rate=engine.codec.sample_rate,
+        codes=codes.astype(np.int32), transcript="well", sample_rate=engine.codec.sample_rate,
         codebook_size=max(engine.codec.codebook_sizes),
     )  # fmt: skip
     voice.save(tmp_path / "anna.voice")
@@ -97,8 +99,8 @@ def test_a_voice_is_looked_up_once_and_a_text_is_planned_once(
 
         return counted
 
-    monkeypatch.setattr(request_module, "find_voice", counting("voice", request_module.find_voice))
-    monkeypatch.setattr(speak, "plan", counting("plan", speak.plan))
+    monkeypatch.setattr(request_module, "find_voice", counting("voice", find_voice))
+    monkeypatch.setattr(speak, "plan", counting("plan", plan_text))
     text = "One sentence. " * 3
     config = dualar.NarrationConfig(piece_size=16)
     options: dict[str, Any] = {"voice": tmp_path / "anna.voice", "max_new_tokens": 3, "seed": 1}

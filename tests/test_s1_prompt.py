@@ -20,6 +20,7 @@ from dualar.gguf import names
 from dualar.text.tokenizer import Tokenizer
 from dualar.voices.voice import Reference
 from fixtures.gguf_raw import STRING, Key, RawGguf, string
+from s2_engine import s2_prompt
 from typer.testing import CliRunner
 
 FOLDER = Path(__file__).parent / "fixtures" / "published"
@@ -129,7 +130,7 @@ def with_key(model: Path, tmp_path: Path) -> Callable[[str | None], Path]:
 
 def opening(path: Path) -> str:
     with dualar.load(path, threads=1) as engine:
-        return engine.tokenizer.decode(engine.build_prompt("Hi.")[0].tolist())
+        return engine.tokenizer.decode(s2_prompt(engine, "Hi.")[0].tolist())
 
 
 def named(path: Path) -> str:

@@ -299,7 +299,8 @@ def test_errors_come_after_the_chunks_before_them() -> None:
     stream, decoder = fake_stream(FakeModel(), decode=decode)
     until(lambda: decoder.closed)
     assert [next(stream).frame_index for _ in range(3)] == [0, 1, 2]
-    for use in (lambda: next(stream), lambda: stream.result):
+    uses: tuple[Callable[[], object], ...] = (lambda: next(stream), lambda: stream.result)
+    for use in uses:
         with pytest.raises(dualar.BackendError, match="gone"):
             use()
 

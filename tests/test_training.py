@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dualar
 import numpy as np
 import pytest
@@ -65,7 +67,7 @@ def test_bigram_probabilities_sum_to_one() -> None:
 
 # ------------------------------------------------------------------------------------------------ against the engine
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, object, object]:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, dualar.Engine]:
     """A dual-AR and a codec with random weights, and the engine with the same, F32."""
     torch = pytest.importorskip("torch", reason="the trainer's modules need PyTorch: pip install dualar[train]")
     from dualar.convert.model_file import convert
@@ -131,7 +133,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, object, obje
     return model, codec, dualar.load(folder / "tiny.gguf", threads=1, tokenizer=folder)
 
 
-def test_dual_ar_is_the_engines(tiny: tuple[object, object, object]) -> None:
+def test_dual_ar_is_the_engines(tiny: tuple[Any, Any, dualar.Engine]) -> None:
     import torch
 
     model, _, engine = tiny
@@ -156,7 +158,7 @@ def test_dual_ar_is_the_engines(tiny: tuple[object, object, object]) -> None:
         np.testing.assert_allclose(got, fast[k - 1].numpy(), atol=1e-4, rtol=1e-4)
 
 
-def test_codec_is_the_engines(tiny: tuple[object, object, object]) -> None:
+def test_codec_is_the_engines(tiny: tuple[Any, Any, dualar.Engine]) -> None:
     import torch
 
     _, codec, engine = tiny

@@ -139,9 +139,10 @@ def test_f16_weights(tmp_path: Path) -> None:
 
 def test_damaged_weights_are_not_drawn_from(tmp_path: Path) -> None:
     loaded = load(tmp_path / "x.gguf", lambda _, tensors: tensors["blocks.1.conv.bias"].fill(np.nan))
-    for options in ({"greedy": True}, {"seed": 1}):
+    choices: tuple[dict[str, Any], ...] = ({"greedy": True}, {"seed": 1})
+    for options in choices:
         with pytest.raises(dualar.ModelError, match="finite"):
-            loaded.generate(3, np.zeros((3, 3)), first=0, **options)  # type: ignore[arg-type]
+            loaded.generate(3, np.zeros((3, 3)), first=0, **options)
 
 
 # ------------------------------------------------------------------ arguments
@@ -193,8 +194,9 @@ def test_bad_sequences(net: dualar.WaveNet, classes: np.ndarray, condition: np.n
     ],
 )
 def test_bad_generation(net: dualar.WaveNet, options: dict[str, Any], says: str) -> None:
+    given: dict[str, Any] = {"n": 5, "condition": ZEROS, "first": 0}
     with pytest.raises(ValueError, match=says):
-        net.generate(**({"n": 5, "condition": ZEROS, "first": 0} | options))
+        net.generate(**(given | options))
 
 
 def test_bad_batches(net: dualar.WaveNet) -> None:
@@ -230,18 +232,19 @@ def condition(tmp_path: Path) -> Path:
 
 
 def test_generate_writes_a_wav(net: dualar.WaveNet, model: Path, condition: Path, tmp_path: Path) -> None:
-    columns = np.load(condition)
-    for name, args, options in (
+    given: dict[str, Any] = {"n": 40, "condition": np.load(condition), "first": 8}
+    cases: tuple[tuple[str, list[str], dict[str, Any]], ...] = (
         ("a", ["--seed", "4"], {"seed": 4}),
         ("b", ["--seed", "4", "--temperature", "0.5"], {"seed": 4, "temperature": 0.5}),
         ("c", ["--greedy"], {"greedy": True}),
         ("d", ["--temperature", "0"], {"greedy": True}),
         ("e", ["--greedy", "--first", "3", "--n", "12"], {"greedy": True, "first": 3, "n": 12}),
-    ):
+    )
+    for name, args, options in cases:
         out = tmp_path / f"{name}.wav"
         result = run(model, "-o", out, "-c", condition, "--threads", "1", *args)
         assert result.exit_code == 0, result.output
-        want = net.samples(net.generate(**({"n": 40, "condition": columns, "first": 8} | options)))  # type: ignore[arg-type]
+        want = net.samples(net.generate(**(given | options)))
         samples, rate = soundfile.read(out, dtype="float32")
         assert rate == 16000 and f"{len(want)} samples" in result.stderr and result.stdout == ""
         # libsndfile reads a 16-bit 32767, which stands for 1, as 32767 / 32768.
