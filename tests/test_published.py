@@ -20,7 +20,8 @@ import pytest
 from dualar.convert.model_file import convert
 from dualar.convert.tiktoken_files import tiktoken_json
 from dualar.gguf import names
-from dualar.text.tokenizer import Tokenizer, byte_symbols
+from dualar.text.tokenizer import Tokenizer
+from dualar.text.tokenizer_json import byte_symbols
 
 FOLDER = Path(__file__).parent / "fixtures" / "published"
 AR: dict[str, Any] = {"atol": 5e-5, "rtol": 0}

@@ -396,3 +396,30 @@ def test_what_is_found_first_is_not_passed_over(tmp_path: Path) -> None:
         Tokenizer.find(model, metadata_value=TOY_JSON, explicit=tmp_path / "missing.json")
     with pytest.raises(ModelError, match=r"key tokenizer.huggingface.json: expected a string, got int"):
         Tokenizer.find(tmp_path / "no" / "folder" / "model.gguf", metadata_value=5)
+
+
+# ------------------------------------------------------------------ patterns that backtrack
+def split_by(pattern: str) -> str:
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return edited(lambda file: file.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [split, level]}))
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", r"(\s+)+x", "(q|qq)+z", r"(\d+)*[^\d\0]"])
+def test_a_pattern_that_backtracks_is_refused_at_load(pattern: str) -> None:
+    with pytest.raises(ModelError, match=r"\[tokenizer\] .*: expected a (tokenizer that works|pattern that is quick)"):
+        Tokenizer.from_json(split_by(pattern))
+
+
+def test_a_panic_of_the_library_is_a_model_error_wherever_it_comes() -> None:
+    tokenizer = Tokenizer.from_json(split_by("(xy|x|y)+z"))  # only a row of two letters in turn is slow
+    assert tokenizer.decode(tokenizer.encode_text("xyz")) == "xyz"
+    with pytest.raises(ModelError, match="a failure of the library"):
+        tokenizer.encode_text("xy" * 60 + "\0z")
+    assert tokenizer.decode(tokenizer.encode_text("well")) == "well"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_is_no_panic_passes(error: type[BaseException]) -> None:
+    with pytest.raises(error), TOY._no_panic("waiting"):
+        raise error

@@ -20,7 +20,7 @@ from typing import Any
 from dualar._native import _core
 from dualar.convert.published import read_json, read_text, shown
 from dualar.convert.tokenizer_files import byte_level_bpe, check_tokenizer
-from dualar.text.tokenizer import byte_symbols
+from dualar.text.tokenizer_json import byte_symbols
 
 TIKTOKEN = "tokenizer.tiktoken"
 SPECIAL = "special_tokens.json"

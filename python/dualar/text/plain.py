@@ -13,6 +13,8 @@ import unicodedata
 _LINE_ENDS = re.compile("\r\n|[\r\v\f\x85]")
 # The rest of Unicode's category Cc, but for tab and line feed: C0, DEL and C1.
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+# So many characters in a row that may be combining marks, of which the first is U+0300.
+_MARKS = re.compile("[\u0300-\U0010ffff]{64,}")
 
 
 def plain_text(text: str) -> str:
@@ -23,4 +25,20 @@ def plain_text(text: str) -> str:
     line and paragraph separators, blanks of any width, and the invisible format characters (Cf) - joiners, the
     zero-width space, direction marks, the soft hyphen, a byte order mark - that some scripts cannot do without.
     """
-    return unicodedata.normalize("NFC", _CONTROL.sub("", _LINE_ENDS.sub("\n", text)))
+    return unicodedata.normalize("NFC", _MARKS.sub(_ordered, _CONTROL.sub("", _LINE_ENDS.sub("\n", text))))
+
+
+def _ordered(letters: re.Match[str]) -> str:
+    """Letters and marks decomposed, each run of marks ordered by combining class: the canonical ordering of the Unicode
+    Standard (section 3.11). Python normalizes by an insertion sort, whose time grows with the square of a run's length,
+    unless the run is in order already."""
+    ordered: list[str] = []
+    marks: list[str] = []
+    for character in "".join(unicodedata.normalize("NFD", one) for one in letters.group()):
+        if unicodedata.combining(character):
+            marks.append(character)
+            continue
+        ordered += sorted(marks, key=unicodedata.combining)
+        ordered.append(character)
+        marks.clear()
+    return "".join(ordered + sorted(marks, key=unicodedata.combining))

@@ -198,8 +198,9 @@ def _places(text: str) -> dict[int, int]:
         if 0 < place < len(text):
             cuts[place] = max(cuts.get(place, _WORD), _INNER if rank == _SENTENCE and inside[place] else rank)
 
+    around = _Around(text)
     for spaces in _SPACES.finditer(text):
-        put(spaces.end(), _after_spaces(text, spaces))
+        put(spaces.end(), _after_spaces(around, spaces))
     for mark in _FREE_MARK.finditer(text):
         _put_free_end(text, mark, put)
     for mark in _FREE_CLAUSES.finditer(text):
@@ -221,24 +222,59 @@ def _places(text: str) -> dict[int, int]:
     }
 
 
-def _after_spaces(text: str, spaces: re.Match[str]) -> int:
+class _Around:
+    """What stands before and after each place of a text. Each list is filled in one pass, so that a text of nothing but
+    brackets or dots takes no longer, a letter, than prose.
+
+    letters[i]: where the first character from i on is that is neither a tag nor punctuation nor a space; len(text) for
+    none. unclosed[i]: where the closing quotes and brackets that end at i begin. unended[i]: the same of sentence ends.
+    """
+
+    def __init__(self, text: str) -> None:
+        size = len(text)
+        self.text = text
+        self.unclosed, self.unended, self.letters = list(range(size + 1)), list(range(size + 1)), [size] * (size + 1)
+        self._ellipses: dict[int, bool] = {}
+        for i, character in enumerate(text):
+            if _closes(character, after_space=True):
+                spaced = character == "»" and text[i - 1 : i].isspace()  # « comme cela. »
+                self.unclosed[i + 1] = self.unclosed[i - 1 if spaced else i]
+            if character in _ENDS:
+                self.unended[i + 1] = self.unended[i]
+        for i in range(size - 1, -1, -1):
+            character = text[i]
+            if character in "<[" and (tag := _UNBROKEN.match(text, i)):
+                self.letters[i] = self.letters[tag.end()]
+            elif unicodedata.category(character)[0] in "PZ" or character.isspace():
+                self.letters[i] = self.letters[i + 1]
+            else:
+                self.letters[i] = i
+
+    def is_ellipsis(self, end: int) -> bool:
+        """Whether the sentence ends before `end` are an ellipsis alone, neither a question nor an exclamation."""
+        found = self._ellipses.get(end)
+        if found is None:
+            mark = self.text[self.unended[end] : end]
+            found = self._ellipses[end] = bool(_ELLIPSIS.search(mark)) and not set(mark) & set("!?！？؟")
+        return found
+
+
+def _after_spaces(around: _Around, spaces: re.Match[str]) -> int:
     if _BLANK_LINE.search(spaces.group()):
         return _PARAGRAPH
-    end = stop = spaces.start()
-    while end and _closes(text[end - 1], after_space=True):
-        end -= 1 + (text[end - 1] == "»" and text[end - 2 : end - 1].isspace())  # « comme cela. »
-    start = end
-    while start and text[start - 1] in _ENDS:
-        start -= 1
+    text, stop = around.text, spaces.start()
+    end = around.unclosed[stop]
+    start = around.unended[end]
     if start == end:
         return _CLAUSE if stop and text[stop - 1] in _SPACED_CLAUSES else _WORD
-    following = _first_letter(text, spaces.end())
+    first = around.letters[spaces.end()]
+    following = text[first : first + 1]
     if following.islower():
         return _WORD
-    mark, closed = text[start:end], end < stop
-    if _ELLIPSIS.search(mark) and not set(mark) & set("!?！？؟"):
+    closed = end < stop
+    if around.is_ellipsis(end):
         return _SENTENCE if closed else _INNER
-    if mark == "." and not closed and _is_abbreviation(text, start, following):
+    if end - start == 1 and text[start] == "." and not closed and _is_abbreviation(text, start, following):
         return _WORD
     return _SENTENCE
 
@@ -277,18 +313,6 @@ def _is_abbreviation(text: str, dot: int, following: str) -> bool:
     return word in _ABBREVIATIONS or (word in _BEFORE_NUMBERS and following.isdigit())
 
 
-def _first_letter(text: str, place: int) -> str:
-    """The first character from `place` on that is neither a tag nor punctuation; "" for none."""
-    while place < len(text):
-        if tag := _UNBROKEN.match(text, place):
-            place = tag.end()
-        elif unicodedata.category(text[place])[0] in "PZ" or text[place].isspace():
-            place += 1
-        else:
-            return text[place]
-    return ""
-
-
 def _closes(character: str, *, after_space: bool = False) -> bool:
     """A closing quote or bracket. Before a space any quote is one: „so“ and »so« close with what opens elsewhere."""
     kinds = ("Pe", "Pf", "Pi") if after_space else ("Pe", "Pf")
@@ -315,18 +339,24 @@ def _inside_pairs(text: str) -> tuple[list[bool], set[int]]:
     closers = set()
     depth = [0] * (len(text) + 1)
     stack: list[tuple[str, int]] = []
+    closed_by: dict[str, list[int]] = {}  # closing character -> which of the stack it closes, the innermost last
     breaks = {match.start() for match in _BLANK_LINE.finditer(text)}
     for i, character in enumerate(text):
         if i in breaks:
             stack.clear()
-        opener = next((n for n in reversed(range(len(stack))) if character in _PAIRS[stack[n][0]]), None)
-        if opener is not None:
+            closed_by.clear()
+        if openers := closed_by.get(character):
+            opener = openers[-1]
             depth[stack[opener][1] + 1] += 1
             depth[i + 1] -= 1
-            del stack[opener:]
             closers.add(i)
+            while len(stack) > opener:
+                for closing in _PAIRS[stack.pop()[0]]:
+                    closed_by[closing].pop()
         elif character in _PAIRS:
             after_word = i > 0 and not (text[i - 1].isspace() or unicodedata.category(text[i - 1])[0] == "P")
             if character not in '"”»' or not after_word:  # these close as well: 6", and a quote that opened elsewhere
+                for closing in _PAIRS[character]:
+                    closed_by.setdefault(closing, []).append(len(stack))
                 stack.append((character, i))
     return [level > 0 for level in accumulate(depth)], closers

@@ -11,14 +11,17 @@ tags, the one exception, are cut out of the text beforehand and looked up.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dualar.files import POINTER_SIZE, pointer_problem
+from dualar.text.tokenizer_json import byte_symbols, patterns, without_tokens
 
 if TYPE_CHECKING:
     import tokenizers
@@ -47,6 +50,10 @@ CHAT, INTERLEAVE = "chat", "interleave"
 """The prompts of the S2 family: S2's and S1's."""
 _S1_TOKENS = ("<|begin_of_text|>", "<|interleave|>")  # S2's vocabulary, which is Qwen's, has no such beginning
 
+# Letters that a file's own split pattern is tried with, beside those that stand in it; how many of one, and the seconds
+# of processor time that they may take. A sound pattern takes some microseconds.
+_TRIED = "a1 .-\n\t'中\u0301\U0001f600"
+_TRIED_LENGTH, _TRIED_LETTERS, _TRIED_SECONDS = 64, 256, 0.1
 _PROBE = "Naïve 漢字, 😀!\n"
 
 
@@ -77,6 +84,7 @@ class Tokenizer:
         self._require_byte_level(vocabulary)
         self._plain = self._without_control_tokens(text, listed)
         self._require_kept_text()
+        self._require_cheap_patterns()
 
         missing = [token for token in required if not self._is_parsed(token)]
         if missing:
@@ -209,11 +217,11 @@ class Tokenizer:
     def encode_template(self, piece: str) -> list[int]:
         """A piece of the prompt's template -> ids, control tokens parsed. Never give it a user's text."""
         _require_unicode(piece)
-        return list(self._full.encode(piece, add_special_tokens=False).ids)
+        return self._encode(self._full, piece)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Ids -> text, control tokens spelled out."""
-        return str(self._full.decode(list(ids), skip_special_tokens=False))
+        return self._decode(self._full, list(ids))
 
     def check_model(self, *, vocab_size: int, semantic_begin_id: int, semantic_end_id: int) -> None:
         """ModelError where this tokenizer's ids are not those of a model with these numbers."""
@@ -244,10 +252,9 @@ class Tokenizer:
         import tokenizers
 
         try:
-            loaded = tokenizers.Tokenizer.from_str(text)
-        except BaseException as error:  # the library raises bare Exception, and on some files panics in Rust
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
+            with self._no_panic("reading it"):
+                loaded = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises no other kind
             raise self._error(f"the JSON of a {FILE_NAME}", str(error)) from error
         if not isinstance(loaded.model, tokenizers.models.BPE):
             raise self._error("a byte-level BPE model", type(loaded.model).__name__)
@@ -263,7 +270,7 @@ class Tokenizer:
 
         if listed:
             try:
-                return self._load(_strip(text, listed))
+                return self._load(without_tokens(text, listed))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise self._error("a vocabulary and merges that can do without control tokens", repr(error)) from error
         # The common case shares the vocabulary, which is what takes time to build.
@@ -286,7 +293,7 @@ class Tokenizer:
             raise self._error("a byte-level BPE with a token for each byte", f"none for {len(missing)} bytes: {some}")
 
     def _require_kept_text(self) -> None:
-        kept = str(self._plain.decode(self._encode_plain(_PROBE), skip_special_tokens=False))
+        kept = self._decode(self._plain, self._encode_plain(_PROBE))
         if kept.strip() != _PROBE.strip():  # some put a space before the first word
             raise self._error(f"a byte-level BPE that keeps {_PROBE!r}", repr(kept))
 
@@ -301,45 +308,42 @@ class Tokenizer:
                 raise self._error(f"<|semantic:{code}|> at id {begin + code}, in a row", str(found.get(code)))
         return range(begin, begin + len(found))
 
+    def _require_cheap_patterns(self) -> None:
+        """A pattern that backtracks takes a time that doubles with each letter, until the library gives up: try it."""
+        parts = [part for part in (self._plain.pre_tokenizer, self._plain.normalizer) if part is not None]
+        found = "".join(pattern for part in parts for pattern in patterns(json.loads(part.__getstate__())))
+        letters = dict.fromkeys(found[:_TRIED_LETTERS])
+        for letter in [*letters, *_TRIED]:
+            began = time.thread_time()
+            self._encode_plain(letter * _TRIED_LENGTH + "\0" + found)  # a search may begin at a letter of the pattern
+            if time.thread_time() - began > _TRIED_SECONDS:
+                raise self._error(
+                    "a split pattern that is quick for any text", f"one that is slow for {letter!r} alone"
+                )
+
     def _encode_plain(self, text: str) -> list[int]:
-        return list(self._plain.encode(text, add_special_tokens=False).ids)
+        return self._encode(self._plain, text)
+
+    def _encode(self, tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
+        with self._no_panic(f"encoding {text if len(text) <= 40 else text[:37] + '...'!r}"):
+            return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _decode(self, tokenizer: tokenizers.Tokenizer, ids: list[int]) -> str:
+        with self._no_panic("decoding"):
+            return str(tokenizer.decode(ids, skip_special_tokens=False))
+
+    @contextlib.contextmanager
+    def _no_panic(self, work: str) -> Iterator[None]:
+        """A panic in the library, which is a BaseException that nothing catches by accident, as a ModelError."""
+        try:
+            yield
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise self._error(f"a tokenizer that works, {work}", f"a failure of the library: {error}") from None
 
     def _error(self, expected: str, got: str) -> Exception:
         return _model_error(f"[tokenizer] {self._source}: expected {expected}, got {got}")
-
-
-def _strip(text: str, tokens: set[str]) -> str:
-    """The JSON without added tokens, without `tokens` in the vocabulary and without the merges that need one."""
-    content: dict[str, Any] = json.loads(text)
-    content["added_tokens"] = []
-    content["post_processor"] = None
-    model = content["model"]
-    model["vocab"] = {token: i for token, i in model["vocab"].items() if token not in tokens}
-    kept = []
-    for merge in model["merges"]:
-        left, right = _parts(merge)
-        if tokens.isdisjoint((left, right, left + right)):
-            kept.append(merge)
-    model["merges"] = kept
-    if model.get("unk_token") in tokens:
-        model["unk_token"] = None  # nothing is unknown: the vocabulary has every byte
-    return json.dumps(content, ensure_ascii=False)
-
-
-def _parts(merge: str | Sequence[str]) -> tuple[str, str]:
-    """A merge is a pair in new files, "left right" in old ones."""
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return left, right
-
-
-def byte_symbols() -> list[str]:
-    """The character that stands for each byte in a byte-level vocabulary (GPT-2's table).
-
-    Printable Latin-1 bytes stand for themselves; the others, in order, for the characters from U+0100 on.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(0x100, 0x200))
-    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
 def _require_unicode(text: str) -> None:
