@@ -44,7 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     write_checkpoint(options.run, options.checkpoint)
     done = convert(options.checkpoint, options.output, weight_type=options.type)
-    print(f"{options.output}: {done.tensors} tensors, {done.nbytes} bytes")
+    print(f"{options.output}: {len(done.tensors)} tensors, {done.nbytes} bytes")
 
 
 if __name__ == "__main__":
