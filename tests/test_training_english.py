@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import dualar
@@ -130,3 +133,45 @@ def test_a_run_becomes_a_model_file_that_says_any_sentence(tmp_path: Path) -> No
         ids = engine.build_prompt(text)
         assert isinstance(ids, np.ndarray) and ids[0].tolist() == prompts.ids(engine.spoken(text).phonemes)
         assert engine.synthesize(text, seed=1, max_new_tokens=4).samples.size == 4 * 640
+
+
+SHARER = """
+import sys
+from pathlib import Path
+import torch
+from torch import nn
+from training.english.workers import SharedRun, meet
+
+folder, rank, workers = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+torch.manual_seed(0)
+model = nn.Linear(3, 2)
+if workers > 1:
+    meet(folder / "meet", rank, workers)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+run = SharedRun(folder / f"run{workers}.pt", {"": model}, minutes=1, optimizers=[optimizer])
+inputs = torch.randn(2, 3)
+while run.going_on() and run.step < 3:
+    run.spent = 0.0
+    mine = inputs[rank : rank + 1] if workers > 1 else inputs
+    loss = model(mine).square().mean()
+    run.update(loss, {})
+print(torch.cat([p.detach().flatten() for p in model.parameters()]).tolist(), run.leads)
+"""
+
+
+def test_workers_that_share_a_run_have_the_weights_of_one(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="pip install dualar[train]")
+    root = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'python'}", "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", SHARER, str(tmp_path), str(rank), str(workers)],
+            env=environment, stdout=subprocess.PIPE, text=True,
+        )
+        for rank, workers in ((0, 2), (1, 2), (0, 1))
+    ]  # fmt: skip
+    said = [process.communicate(timeout=120)[0].splitlines()[-1] for process in started]
+    weights = [json.loads(line.rpartition(" ")[0]) for line in said]
+    assert [line.rpartition(" ")[2] for line in said] == ["True", "False", "True"]
+    assert weights[0] == weights[1]
+    np.testing.assert_allclose(weights[0], weights[2], rtol=1e-5, atol=1e-6)

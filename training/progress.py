@@ -26,6 +26,8 @@ class Run:
     which is what is used. Its log is the same path with the ending .jsonl.
     """
 
+    leads = True  # False in all but one of the processes that share a run
+
     def __init__(
         self, path: Path, parts: Mapping[str, nn.Module], *, minutes: float, optimizers: list[torch.optim.Optimizer],
         average: float = 0.998,
@@ -74,6 +76,7 @@ class Run:
                 group["lr"] = base * factor
             optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        self.average_gradients()
         norm = nn.utils.clip_grad_norm_(self.parameters.values(), 1.0)
         if bool(norm.isfinite()):
             for optimizer in self.optimizers:
@@ -84,13 +87,16 @@ class Run:
             torch._foreach_lerp_(list(self.average.values()), list(self.parameters.values()), 1 - decay)
         for name, value in {"loss": float(loss.detach()), "norm": float(norm), **terms}.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
-        if self.step % LOG_STEPS == 0:
+        if self.step % LOG_STEPS == 0 and self.leads:
             means = {name: round(total / LOG_STEPS, 4) for name, total in self.sums.items()}
             line = {"step": self.step, "minutes": round(self.spent / 60, 2), **means}
             with self.path.with_suffix(".jsonl").open("a") as log:
                 log.write(json.dumps(line) + "\n")
             print(line, flush=True)
             self.sums.clear()
+
+    def average_gradients(self) -> None:
+        """Nothing here; where several processes share a run, their mean."""
 
     def save(self) -> None:
         content = {

@@ -26,10 +26,10 @@ from training.codec import CodecConfig
 from training.dual_ar import DualAR, DualARConfig
 from training.english.shards import Quantization, Spoken, read_spoken, shard_paths
 from training.english.text import build_tokenizer
+from training.english.workers import SharedRun, meet
 from training.muon import Muon
-from training.progress import Run
 
-COLUMNS = 4800  # in a batch, about
+COLUMNS = 4800  # in a batch of all workers together, about
 RESIDUAL_WEIGHT = 0.4  # the main token decides what is said; beyond the second codebook it is much noise
 GUIDED_LAYERS = (2, 3)  # of the Slow-AR; the first head of each is to look at the phoneme that is spoken
 GUIDE_WEIGHT = 0.3
@@ -60,8 +60,11 @@ class Prompts:
 class Examples:
     """Batches of prompts with their codes, of like lengths, in an order fixed by the epoch."""
 
-    def __init__(self, prompts: Prompts, *, codebook_size: int, noise: float, epoch: int = 0) -> None:
+    def __init__(
+        self, prompts: Prompts, *, codebook_size: int, noise: float, epoch: int = 0, columns: int = COLUMNS
+    ) -> None:
         self.prompts, self.codebook_size, self.noise, self.epoch = prompts, codebook_size, noise, epoch
+        self.columns = columns
         self.spoken: list[Spoken] = []
         self.ids: list[list[int]] = []
         self.queue: list[list[int]] = []
@@ -78,7 +81,7 @@ class Examples:
         batch: list[int] = []
         longest = 0
         for i in sorted(range(len(total)), key=lambda i: total[i] + rng.uniform(0, 10)):
-            if batch and (len(batch) + 1) * max(longest, total[i]) > COLUMNS:
+            if batch and (len(batch) + 1) * max(longest, total[i]) > self.columns:
                 self.queue.append(batch)
                 batch, longest = [], 0
             batch.append(i)
@@ -178,7 +181,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=75)
     parser.add_argument("--rate", type=float, default=0.02)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1, help="processes that share each batch; --minutes is of one")
+    parser.add_argument("--rank", type=int, default=0, help="which of them this is; 0 writes the checkpoints")
+    parser.add_argument("--meet", type=Path, help="a file, not there yet, where the workers find each other")
     options = parser.parse_args()
+    if options.workers > 1:
+        meet(options.meet, options.rank, options.workers)
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     quantization = Quantization.load(options.out / "quantizer.pt")
@@ -190,9 +198,12 @@ def main() -> None:
                           codebook_size=sizes[0], num_codebooks=len(sizes))  # fmt: skip
     (options.out / "lm.json").write_text(json.dumps(config.as_dict()))
     model = DualAR(config)
-    state = Run(options.out / "lm.pt", {"": model}, minutes=options.minutes, optimizers=optimizers(model, options.rate))
+    state = SharedRun(
+        options.out / "lm.pt", {"": model}, minutes=options.minutes, optimizers=optimizers(model, options.rate)
+    )
     held_back = Examples(prompts, codebook_size=sizes[0], noise=0)
-    examples = Examples(prompts, codebook_size=sizes[0], noise=NOISE, epoch=state.step)
+    examples = Examples(prompts, codebook_size=sizes[0], noise=NOISE, epoch=state.step + 1000000 * options.rank,
+                        columns=COLUMNS // options.workers)  # fmt: skip
     read: set[Path] = set()
     while state.going_on():
         if not examples.queue:
@@ -205,7 +216,7 @@ def main() -> None:
                     examples.add(spoken)
                     read.add(path)
             print(f"epoch of {len(examples.spoken)} utterances, {len(read)} shards", flush=True)
-        if state.step % CHECK_STEPS == 0 and state.step > 0:
+        if state.step % CHECK_STEPS == 0 and state.step > 0 and state.leads:
             print(f"step {state.step}: held back {held_back_losses(model, held_back)}, {time.ctime()}", flush=True)
         terms = losses(model, prompts, examples.draw(), fast_share=FAST_SHARE)
         loss = terms["main"] + RESIDUAL_WEIGHT * terms["residual"] + GUIDE_WEIGHT * terms["guided"]
