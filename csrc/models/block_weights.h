@@ -38,7 +38,7 @@ struct BlockKeys {
 };
 nn::BlockConfig read_block_config(const GgufFile& file, const BlockKeys& keys);
 
-// A matrix as it lies in the file; on the CPU packed where nn/packed_matrix has a form for its type.
+// A matrix as it lies in the file; on the CPU packed where nn/packed_matrix takes its type.
 nn::Linear read_linear(Weights& weights, const std::string& name, int64_t rows, int64_t columns);
 // The same with a bias: `name` stands before ".weight" and ".bias".
 nn::Linear read_biased(Weights& weights, const std::string& name, int64_t rows, int64_t columns);

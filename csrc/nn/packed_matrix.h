@@ -1,4 +1,4 @@
-// A weight matrix in the panels that nn/cpu_kernels computes with, packed once at load, bit for bit: F16 and quantized
+// A weight matrix in the panels that nn/cpu computes with, packed once at load, bit for bit: F16 and quantized
 // weights keep their values, only the order changes.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "ggml.h"
-#include "nn/cpu_kernels.h"
+#include "nn/cpu/kernels.h"
 
 namespace dualar::nn {
 

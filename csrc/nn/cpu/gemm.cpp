@@ -1,26 +1,15 @@
-// The float kernels of cpu_kernels.h, and the table of all. Compiled once for each form: DUALAR_FORM is its name, and
-// the compiler's flags say which instructions it may use. One text serves them all (see cpu_vectors.h).
-#include "nn/cpu_vectors.h"
+// Products of float32 activations with float32 or F16 weights (PackedProduct in kernels.h).
+#include "nn/cpu/vectors.h"
 
-namespace dualar::nn {
-
-extern const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM);
-
-// cpu_kernels_quantized.cpp, compiled beside this file.
-namespace DUALAR_QUANTIZED {
-void quantize(const float* x, int64_t depth, void* out);
-size_t panel_bytes(Quantized type, int64_t depth);
-void pack(Quantized type, const void* rows, size_t row_bytes, int64_t count, int64_t depth, void* panel);
-void product(Quantized type, const QuantizedProduct& product, int ith, int nth);
-}  // namespace DUALAR_QUANTIZED
-
-// cpu_kernels_attention.cpp, likewise.
-namespace DUALAR_ATTENTION {
-void step(const AttentionStep& step, int ith, int nth);
-}
+namespace dualar::nn::DUALAR_VARIANT_NAMESPACE {
 
 namespace {
 
+// A panel holds kWidth = kVectors * kLanes columns of the result: its value [k * kWidth + j] is W[j][k], where k counts
+// (tap, channel) pairs. One step of k multiplies one broadcast x[t][k] into kVectors vectors of sums for each of the
+// tile's rows t, so that every weight that is loaded serves kRows rows and no sum crosses lanes:
+//     y[t][j] = bias[j] + sum over k of x[t][k] * W[j][k].
+//
 // Rows of a tile: with two vectors of sums each, two of weights and one of activations they fill the registers.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kRows = 12;  // of 32 registers
@@ -29,8 +18,6 @@ constexpr int kRows = 6;  // of 16
 #else
 constexpr int kRows = 4;
 #endif
-constexpr int kVectors = 2;
-constexpr int kWidth = kVectors * kLanes;
 
 struct PanelBias {
     float values[kWidth] = {};
@@ -265,6 +252,8 @@ void product_narrow(const PackedProduct& p, int ith, int nth) {
         }
 }
 
+}  // namespace
+
 void product(const PackedProduct& p, int ith, int nth) {
     if (p.narrow)
         product_narrow(p, ith, nth);
@@ -274,103 +263,4 @@ void product(const PackedProduct& p, int ith, int nth) {
         product_panels<float>(p, ith, nth);
 }
 
-// Beyond this |alpha x| the reduction below loses its last digits; libm's exact one is used instead.
-constexpr float kReductionLimit = 16384.0F;
-
-// sin^2(y), |error| about 1e-7 for |y| <= kReductionLimit. No branch, so that the compiler vectorises the loop.
-inline float sin_squared(float y) {
-    constexpr float kInversePi = 0.31830988618379067F;
-    constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
-    constexpr float kPiHigh = 3.140625F;   // 9 bits, so that n * kPiHigh is exact; then pi - kPiHigh in two parts
-    constexpr float kPiMiddle = 9.67502593994140625e-4F;
-    constexpr float kPiLow = 1.509957990978376e-7F;
-    const float n = (y * kInversePi + kRound) - kRound;
-    const float r = ((y - n * kPiHigh) - n * kPiMiddle) - n * kPiLow;  // in [-pi/2, pi/2]; sin^2 has period pi
-    const float z = r * r;
-    // sin(r) = r + r z P(z): Taylor's terms to r^13, whose remainder at pi/2 is under 7e-10.
-    float p = 1.6059043836821613e-10F;
-    p = p * z - 2.5052108385441720e-8F;
-    p = p * z + 2.7557319223985893e-6F;
-    p = p * z - 1.9841269841269841e-4F;
-    p = p * z + 8.3333333333333333e-3F;
-    p = p * z - 1.6666666666666667e-1F;
-    const float s = r + r * z * p;
-    return s * s;
-}
-
-void snake(const float* x, const float* alpha, const float* inverse, float* out, int64_t n) {
-    int beyond = 0;  // an integer, so that this loop vectorises too
-    for (int64_t i = 0; i < n; ++i) beyond |= __builtin_fabsf(alpha[i] * x[i]) > kReductionLimit ? 1 : 0;
-    if (beyond == 0) {
-        for (int64_t i = 0; i < n; ++i) out[i] = x[i] + sin_squared(alpha[i] * x[i]) * inverse[i];
-    } else {
-        for (int64_t i = 0; i < n; ++i) {
-            const float s = __builtin_sinf(alpha[i] * x[i]);
-            out[i] = x[i] + s * s * inverse[i];
-        }
-    }
-}
-
-// exp(x) for |x| <= 87, relative error about 1e-7: 2^n times Taylor's terms to r^6 with |r| <= ln(2) / 2. NaN stays
-// NaN.
-inline float exponential_of(float x) {
-    constexpr float kInverseLn2 = 1.4426950408889634F;
-    constexpr float kRound = 12582912.0F;     // 1.5 * 2^23: adding and subtracting it rounds to an integer
-    constexpr float kLn2High = 0.693359375F;  // 9 bits, so that n * kLn2High is exact
-    constexpr float kLn2Low = -2.12194440e-4F;
-    const float shifted = x * kInverseLn2 + kRound;
-    const float n = shifted - kRound;
-    const float r = (x - n * kLn2High) - n * kLn2Low;
-    float p = 1.3888888888888889e-3F;
-    p = p * r + 8.3333333333333333e-3F;
-    p = p * r + 4.1666666666666667e-2F;
-    p = p * r + 1.6666666666666667e-1F;
-    p = p * r + 0.5F;
-    p = p * r + 1.0F;
-    p = p * r + 1.0F;
-    // The low bits of `shifted` hold n: moved to the exponent they are 2^n.
-    uint32_t bits;
-    memcpy(&bits, &shifted, sizeof(bits));
-    bits = (bits + 127U) << 23;
-    float power;
-    memcpy(&power, &bits, sizeof(power));
-    return p * power;
-}
-
-// In this form a NaN passes; the other way round it would become the limit.
-inline float limited(float x, float limit) {
-    x = x > limit ? limit : x;
-    return x < -limit ? -limit : x;
-}
-
-void gate(const float* a, const float* b, float* out, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-        const float e = exponential_of(limited(2.0F * a[i], 30.0F));  // tanh(15) is 1 in float32
-        const float f = exponential_of(limited(-b[i], 50.0F));
-        out[i] = (e - 1.0F) / ((e + 1.0F) * (1.0F + f));
-    }
-}
-
-void exponential(float* x, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) x[i] = exponential_of(limited(x[i], 87.0F));
-}
-
-void elu(const float* x, float* out, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-        const float below = exponential_of(limited(x[i], 87.0F)) - 1.0F;
-        out[i] = x[i] > 0.0F ? x[i] : below;
-    }
-}
-
-}  // namespace
-
-namespace quantized = DUALAR_QUANTIZED;
-
-// clang-format off
-const CpuKernels DUALAR_JOIN(kernels_, DUALAR_FORM) = {
-    DUALAR_TEXT(DUALAR_FORM), kWidth, product, snake, elu, gate, exponential,
-    kLanes, quantized::quantize, quantized::panel_bytes, quantized::pack, quantized::product,
-    DUALAR_ATTENTION::step};
-// clang-format on
-
-}  // namespace dualar::nn
+}  // namespace dualar::nn::DUALAR_VARIANT_NAMESPACE

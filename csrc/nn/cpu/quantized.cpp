@@ -1,15 +1,9 @@
-// The kernels of cpu_kernels.h on quantized weights, compiled once for each form beside cpu_kernels_form.cpp.
+// Products with quantized weights (QuantizedProduct in kernels.h), and the packing of those.
 // A panel holds one row in each lane of a vector, so a product needs no sum across lanes: all scales come first, then
 // the values, four of a row (as one lane's 32 bits) after the other.
-#include "nn/cpu_vectors.h"
+#include "nn/cpu/vectors.h"
 
-namespace dualar::nn::DUALAR_QUANTIZED {
-
-// For the table of kernels in cpu_kernels_form.cpp.
-void quantize(const float* x, int64_t depth, void* out);
-size_t panel_bytes(Quantized type, int64_t depth);
-void pack(Quantized type, const void* rows, size_t row_bytes, int64_t count, int64_t depth, void* panel);
-void product(Quantized type, const QuantizedProduct& product, int ith, int nth);
+namespace dualar::nn::DUALAR_VARIANT_NAMESPACE {
 
 namespace {
 
@@ -31,7 +25,9 @@ inline int32_t four(const int8_t* from) {
 
 inline Vector to_float(Ints v) { return __builtin_convertvector(v, Vector); }
 
-// 8-bit weights are kept as unsigned values, 128 too high, where the instruction wants them so.
+// VNNI multiplies unsigned by signed bytes, so 8-bit weights q are kept as u = q + 128 there (q with its sign bit
+// flipped, as two's complement has it). A block's sum of products is then corrected once:
+//     sum of q_i x_i = sum of u_i x_i - 128 * sum of x_i, and the sums of x_i are made with the column (Column::sums).
 #if defined(__AVX512VNNI__)
 constexpr int32_t kOffset = 128;
 #else
@@ -57,7 +53,8 @@ inline Ints dot_small(Ints sum, Ints w, int32_t x) {
 
 inline Ints dot_full(Ints sum, Ints w, int32_t x) {
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
-    // maddubs wants one side unsigned, and adds pairs in 16 bits: |w| <= 128 and |x| <= 127 fit.
+    // maddubs multiplies unsigned by signed bytes: w x = |w| * (sign(w) x). It adds pairs in 16 bits, which hold them:
+    // 2 * 128 * 127 = 32512 <= 32767.
     const __m256i sign = _mm256_sign_epi8(_mm256_set1_epi32(x), (__m256i)w);
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), sign);
     return sum + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
@@ -143,7 +140,7 @@ inline void dot_nibbles(const uint8_t* w, const Column* x, int64_t b, Ints* sum)
     }
 }
 
-// value = scale * (q - 8)
+// value = scale * (q - 8), q in 0 .. 15: sum of (q_i - 8) x_i = sum of q_i x_i - 8 * sum of x_i.
 template <int C>
 void tile_q4_0(const uint8_t* panel, int64_t depth, const Column* x, Vector* out) {
     const auto* scales = reinterpret_cast<const ggml_fp16_t*>(panel);
@@ -160,7 +157,9 @@ void tile_q4_0(const uint8_t* panel, int64_t depth, const Column* x, Vector* out
     for (int c = 0; c < C; ++c) out[c] = total[c];
 }
 
-// value = d * scale * q - dmin * minimum, scale and minimum one byte per 32 values, d and dmin F16 per 256.
+// value = d * scale * q - dmin * minimum, scale and minimum one byte per 32 values, d and dmin F16 per 256. With a
+// column's value x_i = a * v_i (a its block's scale, v_i whole), the sum over a block of 32 is
+//     d * scale * a * (sum of q_i v_i) - dmin * minimum * a * (sum of v_i): `products` and `minima` below.
 template <int C>
 void tile_q4_k(const uint8_t* panel, int64_t depth, const Column* x, Vector* out) {
     const uint8_t* header = panel;
@@ -219,7 +218,7 @@ void run_tile(int64_t columns, Quantized type, const QuantizedProduct& p, int64_
 
 }  // namespace
 
-void product(Quantized type, const QuantizedProduct& p, int ith, int nth) {
+void quantized_product(Quantized type, const QuantizedProduct& p, int ith, int nth) {
     const Range panels = share((p.n + kLanes - 1) / kLanes, ith, nth);
     const int64_t blocks = (p.columns + kColumns - 1) / kColumns;
     for (int64_t panel = panels.first; panel < panels.last; ++panel)
@@ -320,4 +319,4 @@ void pack(Quantized type, const void* rows, size_t row_bytes, int64_t count, int
         }
 }
 
-}  // namespace dualar::nn::DUALAR_QUANTIZED
+}  // namespace dualar::nn::DUALAR_VARIANT_NAMESPACE

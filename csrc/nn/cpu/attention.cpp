@@ -1,12 +1,10 @@
-// Attention of one new position over a cache, compiled once for each form beside cpu_kernels_form.cpp.
+// Attention of one new position over a cache. A key or value is read once for all the queries that share it.
 // Softmax is taken online over blocks of positions (Milakov and Gimelshein, "Online normalizer calculation for
-// softmax", 2018). A key or value is read once for all the queries that share it.
-#include "nn/cpu_vectors.h"
+// softmax", 2018): with m the highest score so far, s = sum of e^(score - m) and o = sum of e^(score - m) value, a
+// block with a higher m' first scales both by e^(m - m') and then adds its own terms; the result is o / s.
+#include "nn/cpu/vectors.h"
 
-namespace dualar::nn::DUALAR_ATTENTION {
-
-// For the table of kernels in cpu_kernels_form.cpp.
-void step(const AttentionStep& step, int ith, int nth);
+namespace dualar::nn::DUALAR_VARIANT_NAMESPACE {
 
 namespace {
 
@@ -235,11 +233,11 @@ void run(const AttentionStep& s, int ith, int nth) {
 
 }  // namespace
 
-void step(const AttentionStep& s, int ith, int nth) {
+void attention(const AttentionStep& s, int ith, int nth) {
     if (s.half)
         run<ggml_fp16_t>(s, ith, nth);
     else
         run<float>(s, ith, nth);
 }
 
-}  // namespace dualar::nn::DUALAR_ATTENTION
+}  // namespace dualar::nn::DUALAR_VARIANT_NAMESPACE

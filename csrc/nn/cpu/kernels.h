@@ -1,4 +1,4 @@
-// The loops that this project writes for the CPU itself, in one form for each family of vector instructions.
+// The loops that this project writes for the CPU itself, in one variant for each family of vector instructions.
 // The best one that the machine runs is chosen once, at run time; tests compare them all. Knows no graph and no model.
 #pragma once
 
@@ -35,7 +35,7 @@ struct PackedProduct {
     float* out = nullptr;
 };
 
-// Quantized weight types that have a packed form. Their bits are kept as they are, only their order changes.
+// Quantized weight types that can be packed. Their bits are kept as they are, only their order changes.
 enum class Quantized { q8_0, q4_0, q4_k };
 
 // Weights per scale of the activations, which are rounded to 8 bits: block x[32] -> round(x / s), s = max |x| / 127.

@@ -1,4 +1,4 @@
-#include "nn/cpu_kernels.h"
+#include "nn/cpu/kernels.h"
 
 #if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
@@ -7,7 +7,7 @@
 
 namespace dualar::nn {
 
-// One for each time that CMakeLists.txt compiles cpu_kernels_form.cpp.
+// One for each variant that CMakeLists.txt compiles the kernels in.
 extern const CpuKernels kernels_plain;
 #if defined(__x86_64__)
 extern const CpuKernels kernels_avx2;
@@ -35,21 +35,21 @@ bool has_dotprod() {
 
 const std::vector<const CpuKernels*>& cpu_kernels() {
     static const auto found = [] {
-        std::vector<const CpuKernels*> forms;
+        std::vector<const CpuKernels*> variants;
 #if defined(__x86_64__)
         __builtin_cpu_init();
         const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
         if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
             __builtin_cpu_supports("avx512vnni"))
-            forms.push_back(&kernels_avx512);
-        if (avx2) forms.push_back(&kernels_avx2);  // every CPU with AVX2 has F16C
+            variants.push_back(&kernels_avx512);
+        if (avx2) variants.push_back(&kernels_avx2);  // every CPU with AVX2 has F16C
 #elif defined(__aarch64__)
-        if (has_dotprod()) forms.push_back(&kernels_neon_dot);
-        forms.push_back(&kernels_neon);
+        if (has_dotprod()) variants.push_back(&kernels_neon_dot);
+        variants.push_back(&kernels_neon);
 #endif
-        forms.push_back(&kernels_plain);
-        return forms;
+        variants.push_back(&kernels_plain);
+        return variants;
     }();
     return found;
 }

@@ -1,4 +1,6 @@
-// The compiler's vectors in the form that a kernel file is compiled for; included by those files only.
+// The compiler's vectors for the instructions that a kernel file is compiled for; included by those files only, which
+// CMakeLists.txt compiles once for each variant: DUALAR_VARIANT is its name, and the compiler's flags say which
+// instructions it may use. One text serves them all.
 // Nothing here may call an inline function of the standard library: the linker keeps one copy of those, and it could be
 // the one that only a newer CPU runs.
 #pragma once
@@ -7,7 +9,7 @@
 #include <string.h>
 
 #include "ggml.h"
-#include "nn/cpu_kernels.h"
+#include "nn/cpu/kernels.h"
 
 #if defined(__F16C__)
 #pragma GCC diagnostic push
@@ -23,9 +25,23 @@
 #define DUALAR_TEXT_(a) #a
 #define DUALAR_TEXT(a) DUALAR_TEXT_(a)
 
-// The namespaces of a form's other files.
-#define DUALAR_QUANTIZED DUALAR_JOIN(quantized_, DUALAR_FORM)
-#define DUALAR_ATTENTION DUALAR_JOIN(attention_, DUALAR_FORM)
+// A variant's functions, which its table (table.cpp) lists.
+#define DUALAR_VARIANT_NAMESPACE DUALAR_JOIN(cpu_, DUALAR_VARIANT)
+
+namespace dualar::nn::DUALAR_VARIANT_NAMESPACE {
+
+void product(const PackedProduct& product, int ith, int nth);
+void snake(const float* x, const float* alpha, const float* inverse, float* out, int64_t n);
+void elu(const float* x, float* out, int64_t n);
+void gate(const float* a, const float* b, float* out, int64_t n);
+void exponential(float* x, int64_t n);
+void quantize(const float* x, int64_t depth, void* out);
+size_t panel_bytes(Quantized type, int64_t depth);
+void pack(Quantized type, const void* rows, size_t row_bytes, int64_t count, int64_t depth, void* panel);
+void quantized_product(Quantized type, const QuantizedProduct& product, int ith, int nth);
+void attention(const AttentionStep& step, int ith, int nth);
+
+}  // namespace dualar::nn::DUALAR_VARIANT_NAMESPACE
 
 namespace dualar::nn {
 
@@ -66,6 +82,10 @@ inline Vector load(const ggml_fp16_t* from) {
 inline Vector broadcast(float value) { return value - Vector{}; }
 
 inline void store(float* to, Vector v) { memcpy(to, &v, sizeof(v)); }
+
+// A panel of float weights: so many columns of the result.
+constexpr int kVectors = 2;
+constexpr int kWidth = kVectors * kLanes;
 
 struct Range {
     int64_t first;
