@@ -156,7 +156,7 @@ def difference(model: _core.Qwen3TTS, frames: int) -> tuple[float, float, int]:
     class Keeping:
         """A session that keeps what the predictor is given."""
 
-        def __init__(self, session: _core.Qwen3Session) -> None:
+        def __init__(self, session: _core.Session) -> None:
             self._session = session
 
         def __getattr__(self, name: str) -> Any:

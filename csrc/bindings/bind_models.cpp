@@ -171,10 +171,6 @@ void bind_models(py::module_& m) {
              }),
              py::arg("file"), py::arg("runtime"))
         .def_property_readonly("text_vocab_size", [](const Qwen3Tts& d) { return d.recipe().text_vocab(); });
-    // Names of before that sessions and models of all families had parts of.
-    m.attr("Qwen3Session") = m.attr("Session");
-    m.attr("BatchRow") = m.attr("Session");
-    m.attr("BatchModel") = m.attr("Model");
 }
 
 }  // namespace dualar::bindings

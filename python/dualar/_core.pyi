@@ -216,11 +216,6 @@ class Qwen3TTS(Model):
     @property
     def text_vocab_size(self) -> int: ...
 
-# Names of before, when sessions and models of the two families were classes apart.
-Qwen3Session = Session
-BatchRow = Session
-BatchModel = Model
-
 class Batch:
     """Sessions of one model, of any family, taken a step further together, each weight read once for all of them.
 
