@@ -26,7 +26,7 @@ from dualar.convert.model_file import ModelFile, write_model
 from dualar.convert.plan import Part, Planned
 from dualar.convert.settings import Settings
 from dualar.families.qwen3_prompt import TalkerPrompt
-from dualar.generation.generate import generate
+from dualar.generation.steps import core_sampler
 
 STEP, CACHED, RECOMPUTE = "talker step", "predictor frame, cached", "predictor frame, recompute"
 
@@ -151,29 +151,22 @@ def parts(model: _core.Qwen3TTS, context: int) -> dict[str, Callable[[], object]
 def difference(model: _core.Qwen3TTS, frames: int) -> tuple[float, float, int]:
     """Of sampled frames, run through both paths: the largest difference of a logit, the largest logit, and how many
     codes the two would choose otherwise, greedily."""
-    hidden: list[npt.NDArray[np.float32]] = []
-
-    class Keeping:
-        """A session that keeps what the predictor is given."""
-
-        def __init__(self, session: _core.Session) -> None:
-            self._session = session
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._session, name)
-
-        def fast_begin(self, given: npt.NDArray[np.float32], code: int) -> npt.NDArray[np.float32]:
-            hidden.append(given)
-            return self._session.fast_begin(given, code)
-
-    session = model.session(max_positions=32 + frames)
-    made = generate(
-        model, prompt_of(32), max_new_tokens=frames, min_tokens_before_end=frames, sampling=SamplingConfig.hf(), seed=1,
-        stall_guard=None, session=Keeping(session),
-    )  # fmt: skip
+    session, batch = model.session(max_positions=32 + frames), _core.Batch(model)
+    main, residual = (core_sampler(SamplingConfig.hf(), residual=residual) for residual in (False, True))
+    out = session.prefill(prompt_of(32))
+    logits, hidden = out.logits[None], out.hidden[None]
+    drawn: list[int] = []
+    made: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]] = []
+    for step in range(frames):
+        logits[0, -1] = -np.inf  # it does not end
+        history = np.array(drawn, np.int32)
+        drawn.append(main.draw(logits[0], seed=1, step=step, stream=0, history=history))
+        codes, _, _ = batch.fast_frames([session], hidden, np.array(drawn[-1:], np.int32), [(residual, 1, step)])
+        made.append((hidden[0], codes[0]))
+        logits, hidden = batch.step([session], np.concatenate([codes[:, :1], codes], axis=1))
     largest = most = 0.0
     others = 0
-    for given, codes in zip(hidden, made.codes.T, strict=True):
+    for given, codes in made:
         cached = session.fast_begin(given, int(codes[0]))
         for book in range(1, len(codes)):
             whole = session.fast_decode(given, codes[:book])
