@@ -1,6 +1,6 @@
-// Sessions of one model taken a step further together: each weight is read once for all of them, while each session
-// keeps the KV caches and the position that are its own. Any sessions may come together in any call.
-// On the CPU one graph has a column for each session; on other devices, or where asked for, they go in turn.
+// A batch computes the next step of several sessions of one model at once, so that each weight is read once for all of
+// them. Each session keeps its own KV caches and position, and any sessions of the model may come together in any call.
+// On the CPU one graph has a column for each session. On other devices, or where asked for, they are computed in turn.
 #pragma once
 
 #include <deque>

@@ -99,7 +99,7 @@ class DecoderState {
     int64_t position() const { return position_; }
     int64_t max_positions() const { return max_positions_; }
     void truncate(int64_t positions) { position_ = positions; }
-    // For a graph that runs several requests: it writes the next position there, then says that it has.
+    // For a batch, whose graph writes the next position to the cache and which then calls advance().
     const nn::KvCache& cache() const { return cache_; }
     void advance() { ++position_; }
     // Rows of the cache that attention runs over when a feed ends at so many positions: the bits of what it computes

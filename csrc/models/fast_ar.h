@@ -24,8 +24,8 @@ struct FastConfig {
     nn::BlockConfig block;
 };
 
-// What a graph is fed with: hidden [hiddens, D] and codes [count], at the positions that follow one another in this
-// order. Code i is of codebook first_book, or of first_book + i where they `go_on`.
+// The inputs of one run: hidden states [hiddens, D], then codes [count], one position each in this order. Code i
+// belongs to codebook first_book, or to codebook first_book + i where `go_on` is set.
 struct FastInputs {
     const float* hidden = nullptr;
     int64_t hiddens = 0;
@@ -52,7 +52,7 @@ struct FastAr {
     FastConfig config;
     std::vector<nn::BlockWeights> blocks;
     std::optional<nn::Linear> project_in;  // D -> dim, of the hidden state
-    bool projects_codes = false;           // are the codes' vectors of D values, too, and go the same way?
+    bool projects_codes = false;           // do the codes' vectors have D values, too, and are projected with it?
     CodeTables tables;                     // of codebooks 0 .. N - 2
     ggml_tensor* norm = nullptr;
     std::vector<nn::Linear> heads;         // one for all codebooks, or one for each but the first
@@ -78,7 +78,7 @@ class FrameState {
     // Positions in the cache: 0 before begin(), at most N.
     int64_t position() const { return position_; }
     void reset() { position_ = 0; }
-    // For a graph that runs several requests: it writes positions there, then says how many there are now.
+    // For a batch, whose graph writes positions to the cache and which then sets how many it holds.
     const nn::KvCache& cache() const { return cache_; }
     void set_position(int64_t position) { position_ = position; }
     size_t nbytes() const { return cache_.nbytes(); }

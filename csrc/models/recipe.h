@@ -1,6 +1,6 @@
-// What a family is to the model, its sessions and its batches (models/model.h, session.h, batch.h): the two
-// transformers, and how a request becomes their inputs. A family's recipe lies in a folder of its own and is found
-// through models/registry.h; it reads its weights once, and is immutable from then on.
+// A recipe is all that differs between families of models: which weights the two transformers have, how a request's
+// columns become their inputs, and what a request may ask for. models/model.h, session.h and batch.h run any recipe. A
+// family's recipe lies in a folder of its own, and models/registry.h finds it. It is immutable once it is made.
 #pragma once
 
 #include <memory>
