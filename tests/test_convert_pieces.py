@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from dualar.cli.main import app
 from dualar.convert import qwen3_tts, s2
+from dualar.convert.checkpoint import Safetensors
 from dualar.convert.model_file import prepare
 from dualar.convert.plan import Planned, Source, Storage
 from dualar.convert.quantize import BLOCKS, to_bytes, type_of
@@ -54,6 +56,22 @@ def test_a_piece_is_no_larger_than_was_asked_for() -> None:
             row = max(source.row for source in planned.sources)
             for piece in planned.pieces(part.checkpoint, values=200):
                 assert piece.size <= max(200, row)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
+def test_memory_is_that_of_pieces(dtype: str, tmp_path: Path) -> None:
+    """A tensor of 8 million values, 32 MB in float32, and what all of Python and numpy allocate meanwhile."""
+    qwen3.write_safetensors(tmp_path / "x.safetensors", {"w": np.ones((8192, 1024), np.float32)}, dtype)
+    planned = Planned("w", (Source("w", (8192, 1024)),), (8192, 1024), Storage.MATRIX)
+    checkpoint = Safetensors(tmp_path / "x.safetensors")
+    tracemalloc.start()
+    try:
+        written = sum(to_bytes(piece, "q8_0", name="w").nbytes for piece in planned.pieces(checkpoint))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert written == 8192 * 1024 // 32 * 34
+    assert peak < 20_000_000  # a piece is 4 MB, and has a copy or two
 
 
 def test_values_that_are_not_finite_are_placed(published_copy: Copy) -> None:
