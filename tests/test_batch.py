@@ -376,3 +376,32 @@ def test_texts_that_are_wrong(engine: Engine) -> None:
     with pytest.raises(ValueError, match="SpeechRequest"):
         engine.synthesize_batch([GenerationRequest(prompt=PROMPT)])  # type: ignore[list-item]
     assert list(engine.synthesize_batch([])) == []
+
+
+def test_a_row_that_is_held_gives_the_same_frames_later() -> None:
+    model = FakeModel(main=main)
+    asked, other = request(seed=1, max_new_tokens=8), request(seed=2, max_new_tokens=4)
+    batch = Batch(model, max_rows=2)
+    held, moving = batch.join(asked), batch.join(other)
+    while held.frames < 3:
+        batch.step()
+    held.hold(True)
+    while not moving.done:
+        batch.step()
+    assert held.frames == 3 and not held.done
+    assert batch.step() == []  # all that are left are held
+    held.hold(False)
+    list(batch.run())
+    same(held.result(), alone(model, asked))
+    same(moving.result(), alone(model, other))
+
+
+def test_a_row_that_is_held_can_be_cancelled_and_begin_held() -> None:
+    model = FakeModel(main=main)
+    batch = Batch(model, max_rows=2)
+    row = batch.join(request(seed=1))
+    row.hold(True)
+    batch.step()
+    assert row.frames == 0
+    row.cancel()
+    assert batch.step() == [row] and row.result().finish_reason == "cancelled"

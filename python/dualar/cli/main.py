@@ -12,7 +12,7 @@ import typer
 import typer.core
 import typer.main
 
-COMMANDS = ("say", "voice", "encode", "decode", "convert", "wavenet", "info", "bench", "devices")
+COMMANDS = ("say", "serve", "voice", "encode", "decode", "convert", "wavenet", "info", "bench", "devices")
 
 
 class _LazyGroup(typer.core.TyperGroup):

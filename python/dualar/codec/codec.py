@@ -26,7 +26,7 @@ from dualar.gguf.parts import PREFIXES, unknown_architecture
 from dualar.runtime import ForkGuard, open_file, open_runtime
 
 # Frames that one call of the core works on. More means fewer, larger matrix products; memory grows with it.
-_BLOCK_FRAMES = 16
+BLOCK_FRAMES = 16
 # The same for a stream, which is mostly pushed a frame or a few at a time and keeps its buffers as long as it lives.
 _STREAM_FRAMES = 8
 LEFT_CONTEXT = 25
@@ -145,10 +145,17 @@ class Codec:
             self._check()
         return self._stream(self._check)
 
-    def _stream(self, check: Callable[[], None] | None, *, before: npt.NDArray[np.int32] | None = None) -> CodecStream:
+    def _stream(
+        self,
+        check: Callable[[], None] | None,
+        *,
+        before: npt.NDArray[np.int32] | None = None,
+        max_frames: int = _STREAM_FRAMES,
+    ) -> CodecStream:
         """`stream` with another owner to ask, or none. before: codes that went before, as for `_decode`; they are
-        decoded with the first push."""
-        core = self._core.stream(max_frames=_STREAM_FRAMES)
+        decoded with the first push. max_frames: that the core works on at a time; with BLOCK_FRAMES, pushed so many at
+        a time, the samples are those of `_decode`, bit for bit."""
+        core = self._core.stream(max_frames=max_frames)
         return CodecStream(
             core,
             samples_per_frame=self.samples_per_frame,
@@ -179,7 +186,7 @@ class Codec:
         codes = np.zeros((self.num_codebooks, frames), dtype=np.int32)
         if frames == 0:
             return codes
-        block = min(_BLOCK_FRAMES, frames)
+        block = min(BLOCK_FRAMES, frames)
         encoder = self._core.encoder(max_frames=block)
         for start in range(0, frames, block):
             end = min(start + block, frames)
@@ -203,7 +210,7 @@ class Codec:
         samples = np.zeros(frames * self.samples_per_frame, dtype=np.float32)
         if frames == 0:
             return samples
-        block = min(_BLOCK_FRAMES, frames)
+        block = min(BLOCK_FRAMES, frames)
         stream = self._core.stream(max_frames=block)
         self._warm_starts.enter(stream, before)
         for start in range(0, frames, block):

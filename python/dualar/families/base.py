@@ -70,6 +70,11 @@ class Family(ABC):
         self.text_options = {"lexicon": hashlib.sha256(content.encode()).hexdigest()}
 
     @property
+    def speakers(self) -> tuple[str, ...]:
+        """The model's own voices by name, where a request may choose among several."""
+        return ()
+
+    @property
     def prefixes(self) -> Prefixes:
         """What the names of its codec's tensors begin with, and of those that are neither model nor codec."""
         return PREFIXES[self.architecture]

@@ -52,6 +52,10 @@ class Qwen3Family(Family):
         self._sampling = _sampling(file)
 
     @property
+    def speakers(self) -> tuple[str, ...]:
+        return tuple(self.layout.speakers)
+
+    @property
     def layout(self) -> Qwen3Layout:
         """Kind, control ids, languages and speakers, read on first use; ModelError where they are not as they should
         be."""

@@ -52,6 +52,7 @@ class BatchRow:
         self._out: tuple[Float32, Float32] | None = None
         self._column: Int32 | None = None
         self._cancelled = False
+        self._held = False
         self._error: Exception | None = None
         self._prefill_s = self._loop_s = 0.0
 
@@ -78,6 +79,13 @@ class BatchRow:
     def cancel(self) -> None:
         """End the row at the next step, with the frames so far; from any thread. Does nothing once it is done."""
         self._cancelled = True
+
+    def hold(self, held: bool) -> None:
+        """Let it stand still from the next step on, or go on again: whoever takes its frames has enough of them.
+
+        Its frames are the same, only later. A row that is held can still be cancelled.
+        """
+        self._held = held
 
     def result(self) -> Generation:
         """Its frames and timings. The timings are those of the batch's steps, which it shares with the other rows.
@@ -138,7 +146,7 @@ class Batch:
     prompt, however long, delays the other rows' frames by no more than a piece.
 
     One call at a time: one that comes during another, from a second thread or from `on_frame`, is a ValueError. Only
-    `BatchRow.cancel` may be called at any time.
+    `BatchRow.cancel` and `hold` may be called at any time.
     """
 
     def __init__(
@@ -273,13 +281,14 @@ class Batch:
         for row in self._rows:
             if row._cancelled:
                 row._rules.cancel()
-        waiting = next((row for row in self._rows if not row._prompt_is_in and not row._ended), None)
+        moving = [row for row in self._rows if not row._held and not row._ended]
+        waiting = next((row for row in moving if not row._prompt_is_in), None)
         began = time.perf_counter()
         if waiting is not None:
             with waiting._isolated():
                 self._prefill(waiting)
             waiting._prefill_s += time.perf_counter() - began
-        rows = [row for row in self._rows if row._prompt_is_in and not row._ended]
+        rows = [row for row in moving if row._prompt_is_in and not row._ended]
         taking = [row for row in rows if row is not waiting]  # for the other one, all of that was its prefill
         if waiting in rows:
             for row in taking:

@@ -116,6 +116,25 @@ class Narrator(Iterator[NarratedPiece]):
         """Frames of all attempts in this run."""
         return self._own_frames + (0 if self._rows is None else self._rows.frames)
 
+    def requests(self) -> Generator[GenerationRequest, tuple[Generation | None, str | None], None]:
+        """The attempts as requests that another's batch runs, one after the other; in place of the iteration.
+
+        Each is answered by `send` with (what was made, None), or (None, an error of the model). `pieces` grows by each
+        piece that is settled. A job is not kept.
+        """
+        position = pause = 0
+        for index, text in enumerate(self._texts):
+            piece, attempt = None, 0
+            while piece is None:
+                made, error = yield self._request(index, attempt)
+                piece = self._settled(index, attempt, made, error)
+                attempt += 1
+            piece = replace(piece, sample_start=position + pause)
+            self.pieces.append(piece)
+            if piece.error is None:
+                self._turns.append(Turn(_spoken(text), piece.codes))
+            position, pause = piece.sample_start + piece.sample_count, self._pauses[text.end]
+
     def close(self) -> None:
         """Stop; `cancelled` unless all pieces were done."""
         self._generator.close()

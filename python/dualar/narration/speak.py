@@ -157,7 +157,7 @@ def narrate(
     on_piece: Callable[[NarrationProgress], object] | None,
 ) -> Narration:
     """`Engine.narrate`."""
-    narrator, builder = _narrator(parts, request, text_plan, job, on_piece)
+    narrator, builder = narrator_of(parts, request, text_plan, job, on_piece)
     codec = parts.codec
     decoder = codec._stream(None, before=builder.decoded_before)
     speech = Speech(narrator, decoder, DEFAULT_CADENCE, codec.sample_rate, 0)
@@ -186,7 +186,7 @@ def narrate_stream(
     def watched(frame: Frame) -> object:
         return False if not handover.wanted() else None if on_frame is None else on_frame(frame)
 
-    narrator, builder = _narrator(parts, SpeechRequest.of(request, on_frame=watched), text_plan, job, on_piece)
+    narrator, builder = narrator_of(parts, SpeechRequest.of(request, on_frame=watched), text_plan, job, on_piece)
     codec = parts.codec
     start = whole_number("first_sample", first_sample, 0, 2**62)
     decoder = codec._stream(None, before=builder.decoded_before)
@@ -208,12 +208,12 @@ def planned(
     return text_plan
 
 
-def _narrator(
+def narrator_of(
     parts: EngineParts,
     request: SpeechRequest,
     text_plan: TextPlan,
-    job_path: str | os.PathLike[str] | None,
-    on_piece: Callable[[NarrationProgress], object] | None,
+    job_path: str | os.PathLike[str] | None = None,
+    on_piece: Callable[[NarrationProgress], object] | None = None,
 ) -> tuple[Narrator, PromptBuilder]:
     """Who makes the pieces, and who builds their prompts."""
     model, codec = parts.model, parts.codec
