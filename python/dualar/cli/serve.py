@@ -19,7 +19,9 @@ _NEEDED = ("starlette", "uvicorn", "wsproto", "multipart", "prometheus_client", 
 
 HostOption = Annotated[str, typer.Option("--host", metavar="NAME", help="The address to listen on.")]
 PortOption = Annotated[int, typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Its port; 0 is any.")]
-RowsOption = Annotated[int, typer.Option("--rows", min=1, max=256, metavar="N", help="Requests spoken at once.")]
+RowsOption = Annotated[
+    int, typer.Option("--rows", min=1, max=256, metavar="N", help="Requests that are spoken at once.")
+]
 QueueOption = Annotated[
     int, typer.Option("--queue", min=0, max=100000, metavar="N", help="Requests that may wait; one more is refused.")
 ]
@@ -42,14 +44,23 @@ VoicesOption = Annotated[
     ),
 ]  # fmt: skip
 CharactersOption = Annotated[
-    int, typer.Option("--max-characters", min=1, max=10_000_000, metavar="N", help="Of a request's text.")
+    int,
+    typer.Option(
+        "--max-characters", min=1, max=10_000_000, metavar="N", help="Characters of a request's text, at most."
+    ),
 ]
-BodyOption = Annotated[int, typer.Option("--max-body", min=1024, metavar="BYTES", help="Of a request.")]
-UploadOption = Annotated[int, typer.Option("--max-upload", min=1024, metavar="BYTES", help="Of a voice's recording.")]
+BodyOption = Annotated[
+    int, typer.Option("--max-body", min=1024, metavar="BYTES", help="Bytes of a request's body, at most.")
+]
+UploadOption = Annotated[
+    int, typer.Option("--max-upload", min=1024, metavar="BYTES", help="Bytes of a voice's recording, at most.")
+]
 UploadSecondsOption = Annotated[
-    float, typer.Option("--max-upload-seconds", min=1.0, metavar="S", help="Of a voice's recording.")
+    float, typer.Option("--max-upload-seconds", min=1.0, metavar="S", help="Seconds of a voice's recording, at most.")
 ]
-ConnectionsOption = Annotated[int, typer.Option("--max-connections", min=1, metavar="N", help="Open at once.")]
+ConnectionsOption = Annotated[
+    int, typer.Option("--max-connections", min=1, metavar="N", help="Connections open at once, at most.")
+]
 RequestSecondsOption = Annotated[
     float, typer.Option("--request-seconds", min=0.1, metavar="S", help="From asking to the last byte.")
 ]
