@@ -22,8 +22,9 @@ import numpy.typing as npt
 import report
 from dualar import SamplingConfig, _core
 from dualar.convert import qwen3_tts
-from dualar.convert.model_file import ModelFile, write_model
-from dualar.convert.plan import Part, Planned
+from dualar.convert.gguf_writer import Tensor, write_gguf
+from dualar.convert.plan import Planned
+from dualar.convert.quantize import to_bytes, type_of
 from dualar.convert.settings import Settings
 from dualar.families.qwen3_prompt import TalkerPrompt
 from dualar.generation.steps import core_sampler
@@ -99,6 +100,19 @@ class RandomCheckpoint:
         return values
 
 
+def random_tensors(plan: list[Planned], weight_type: str) -> list[Tensor]:
+    """The planned tensors with random values, made when they are written."""
+    checkpoint = RandomCheckpoint(plan)
+
+    def tensor(planned: Planned) -> Tensor:
+        kind = type_of(planned.storage, planned.shape, weight_type)
+        return Tensor(
+            planned.target, planned.shape, kind, lambda: to_bytes(planned.read(checkpoint), kind, name=planned.target)
+        )
+
+    return [tensor(planned) for planned in plan]
+
+
 def ensure(weight_type: str, *, folder: Path) -> Path:
     """The path of the model, made if it is not there."""
     path = folder / f"qwen3-tts-0.6b-{weight_type}.gguf"
@@ -108,7 +122,7 @@ def ensure(weight_type: str, *, folder: Path) -> Path:
         print(f"making {path}", flush=True)
         partial = folder / f"{path.name}.{os.getpid()}.partial"
         try:
-            write_model(ModelFile(metadata, [Part(RandomCheckpoint(plan), plan)]), partial, weight_type=weight_type)
+            write_gguf(partial, metadata, random_tensors(plan, weight_type))
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)

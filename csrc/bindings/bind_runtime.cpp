@@ -76,13 +76,22 @@ void bind_runtime(py::module_& m) {
     m.def("set_log_sink", &set_sink, py::arg("sink"));
 
     py::class_<Backend, std::shared_ptr<Backend>>(m, "Runtime", "A device and its thread pool.")
-        .def(py::init([](const std::string& device, const std::optional<int>& threads) {
+        .def(py::init([](const std::string& device, const std::optional<int>& threads, bool exactly) {
                  if (threads && *threads == 0) return std::make_shared<Backend>(device, -1);
-                 return std::make_shared<Backend>(device, threads.value_or(0));
+                 return std::make_shared<Backend>(device, threads.value_or(0), exactly);
              }),
-             py::kw_only(), py::arg("device") = "cpu", py::arg("threads") = py::none())
+             py::kw_only(), py::arg("device") = "cpu", py::arg("threads") = py::none(), py::arg("_exactly") = false)
         .def_property_readonly("device", &Backend::device)
         .def_property_readonly("threads", &Backend::threads);
+
+    py::class_<ThreadGovernor> governor(m, "ThreadGovernor", "For tests: chooses the threads of graphs.");
+    py::class_<ThreadGovernor::Work>(governor, "Work", "What is known of one graph.")
+        .def(py::init<int>(), py::arg("most"));
+    governor.def(py::init<int>(), py::arg("threads"))
+        .def("threads", &ThreadGovernor::threads, py::arg("work"))
+        .def("ran", &ThreadGovernor::ran, py::arg("work"), py::arg("seconds"), py::arg("now"))
+        .def_property_readonly("limit", &ThreadGovernor::limit)
+        .def_property_readonly("held_up", &ThreadGovernor::held_up);
 
     py::class_<GgufFile, std::shared_ptr<GgufFile>>(m, "ModelFile", "One GGUF file, memory-mapped.")
         .def(py::init([](const std::string& path) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <set>
@@ -20,22 +21,11 @@ namespace {
 
 constexpr int kMaxThreads = 512;  // GGML_MAX_N_THREADS
 
-// Rounds of polling (x 131072 pause instructions, a few milliseconds) before a waiting worker sleeps: longer than the
-// gap between the graphs of one frame, short enough to leave the core to others between requests.
-constexpr uint32_t kPollLevel = 1;
+// So long after a run that was held up the threads are kept apart.
+constexpr double kBusySeconds = 1.0;
 
-using ThreadpoolNew = struct ggml_threadpool* (*)(struct ggml_threadpool_params*);
-using ThreadpoolFree = void (*)(struct ggml_threadpool*);
-using SetThreadpool = void (*)(ggml_backend_t, struct ggml_threadpool*);
-
-// A function of the CPU backend, which a portable build reaches only through its registry.
-template <class Function>
-Function cpu_function(const char* name) {
-    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    if (device == nullptr) throw BackendError("[backend] expected a CPU backend, this build has none");
-    void* address = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), name);
-    if (address == nullptr) throw BackendError(text("[backend] expected the CPU backend to have ", name));
-    return reinterpret_cast<Function>(address);
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 std::string lower(std::string value) {
@@ -118,8 +108,6 @@ int physical_cores() {
 
 }  // namespace
 
-void ThreadpoolDeleter::operator()(struct ggml_threadpool* pool) const { free(pool); }
-
 int usable_cpus() { return std::max(1, std::min(affinity_cpus(), cgroup_cpus())); }
 
 int default_threads() { return std::min(usable_cpus(), physical_cores()); }
@@ -143,10 +131,14 @@ std::vector<DeviceInfo> devices() {
     return found;
 }
 
-Backend::Backend(const std::string& device, int threads)
+Backend::Backend(const std::string& device, int threads, bool exactly)
     : device_(lower(device)),
-      threads_(threads == 0 ? default_threads() : std::min(threads, usable_cpus())),
-      process_(getpid()) {
+      threads_(threads == 0 ? default_threads()
+               : exactly    ? threads
+                            : std::min(threads, usable_cpus())),
+      process_(getpid()),
+      exactly_(exactly),
+      governor_(threads_) {
     if (threads < 0 || threads > kMaxThreads)
         throw std::invalid_argument(text("[threads] expected 1 to ", kMaxThreads, ", got ", threads));
 
@@ -169,13 +161,7 @@ Backend::Backend(const std::string& device, int threads)
 
     cpu_.reset(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
     if (!cpu_) throw BackendError("[backend] the CPU backend did not start");
-    struct ggml_threadpool_params params = ggml_threadpool_params_default(threads_);
-    params.poll = kPollLevel;
-    pool_ = {cpu_function<ThreadpoolNew>("ggml_threadpool_new")(&params),
-             ThreadpoolDeleter{cpu_function<ThreadpoolFree>("ggml_threadpool_free")}};
-    if (!pool_) throw BackendError(text("[backend] could not start ", threads_, " threads"));
-    cpu_function<SetThreadpool>("ggml_backend_cpu_set_threadpool")(cpu_.get(), pool_.get());
-    set_threads_ = cpu_function<ggml_backend_set_n_threads_t>("ggml_backend_set_n_threads");
+    pools_ = std::make_unique<ThreadPools>(cpu_.get(), threads_);
 
     if (ggml_backend_dev_type(wanted->second) != GGML_BACKEND_DEVICE_TYPE_CPU) {
         const LogCapture log;
@@ -187,8 +173,7 @@ Backend::Backend(const std::string& device, int threads)
 }
 
 Backend::~Backend() {
-    // In a forked child the pool's threads do not exist: joining them would never end.
-    if (getpid() != process_) (void)pool_.release();
+    if (getpid() != process_ && pools_) pools_->abandon();
 }
 
 ggml_backend_buffer_ptr Backend::allocate(ggml_context* context, const char* what) const {
@@ -210,10 +195,26 @@ ggml_backend_buffer_ptr Backend::allocate(ggml_context* context, const char* wha
     return buffer;
 }
 
-ggml_status Backend::compute(ggml_backend_sched_t scheduler, ggml_cgraph* graph, int threads) {
+std::shared_ptr<Backend::Work> Backend::work_of(const ggml_cgraph* graph, int most) {
     const std::lock_guard<std::mutex> lock(compute_mutex_);
-    set_threads_(cpu_.get(), threads);
-    return ggml_backend_sched_graph_compute(scheduler, graph);
+    return known_.of(graph, exactly_ ? threads_ : most);
+}
+
+ggml_status Backend::compute(ggml_backend_sched_t scheduler, ggml_cgraph* graph, Work& work, bool timed) {
+    const std::lock_guard<std::mutex> lock(compute_mutex_);
+    if (exactly_ || !is_cpu() || work.most() == 1) {
+        pools_->use(work.most(), /*alone=*/false);
+        return ggml_backend_sched_graph_compute(scheduler, graph);
+    }
+    const double began = seconds_now();
+    pools_->use(governor_.threads(work), governor_.shrunk());
+    pools_->keep_apart(began < busy_until_);
+    const ggml_status status = ggml_backend_sched_graph_compute(scheduler, graph);
+    if (!timed || status != GGML_STATUS_SUCCESS) return status;
+    const double ended = seconds_now();
+    governor_.ran(work, ended - began, ended);
+    if (governor_.held_up()) busy_until_ = ended + kBusySeconds;
+    return status;
 }
 
 void Backend::check_process() const {

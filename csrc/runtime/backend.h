@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "ggml-cpp.h"
+#include "runtime/thread_pools.h"
+#include "runtime/work_by_shape.h"
 
 namespace dualar {
 
@@ -33,17 +35,13 @@ int default_threads();
 // have theirs linked in: nothing happens. Called once, before anything else here.
 void load_backend_modules(const std::string& folder);
 
-struct ThreadpoolDeleter {
-    void (*free)(struct ggml_threadpool*) = nullptr;
-    void operator()(struct ggml_threadpool* pool) const;
-};
-
 class Backend {
   public:
     // device: a DeviceInfo::name; threads: 1..512, of which usable_cpus() are started, or 0 for default_threads().
-    // Throws std::invalid_argument for an unknown name or count, BackendError for a device that this build lacks or
-    // that does not start.
-    Backend(const std::string& device, int threads);
+    // exactly, for tests alone: all of them are started, and every graph runs on all of them. Throws
+    // std::invalid_argument for an unknown name or count, BackendError for a device that this build lacks or that does
+    // not start.
+    Backend(const std::string& device, int threads, bool exactly = false);
     ~Backend();
     Backend(const Backend&) = delete;
     Backend& operator=(const Backend&) = delete;
@@ -60,8 +58,12 @@ class Backend {
     // Memory for every tensor of `context` on main(), cleared to zero. BackendError with the size when there is none.
     ggml_backend_buffer_ptr allocate(ggml_context* context, const char* what) const;
 
-    // Run on `threads` of the pool's, at most threads(). Two sessions on one pool take turns.
-    ggml_status compute(ggml_backend_sched_t scheduler, ggml_cgraph* graph, int threads);
+    using Work = ThreadGovernor::Work;
+    // What is known of a graph whose work is worth `most` threads on a quiet machine. Graphs of one shape share it.
+    std::shared_ptr<Work> work_of(const ggml_cgraph* graph, int most);
+    // Run once, on as many threads as is best just now. Two sessions on one backend take turns. What is `timed` tells
+    // how many threads are best from now on.
+    ggml_status compute(ggml_backend_sched_t scheduler, ggml_cgraph* graph, Work& work, bool timed = true);
 
     // Threads do not survive a fork, and a graph that waits for them never ends: BackendError in a forked child.
     void check_process() const;
@@ -70,12 +72,15 @@ class Backend {
     std::string device_;
     int threads_;
     long process_;
-    std::unique_ptr<struct ggml_threadpool, ThreadpoolDeleter> pool_;
+    bool exactly_;
     ggml_backend_ptr cpu_;
-    ggml_backend_set_n_threads_t set_threads_ = nullptr;
+    std::unique_ptr<ThreadPools> pools_;
     ggml_backend_ptr gpu_;
     std::vector<ggml_backend_t> all_;
     std::mutex compute_mutex_;
+    WorkByShape known_;
+    ThreadGovernor governor_;
+    double busy_until_ = 0;  // a moment of the steady clock: a run was held up a short while before
 };
 
 }  // namespace dualar

@@ -64,7 +64,7 @@ Graph::Graph(std::shared_ptr<Backend> backend, size_t max_nodes, const std::func
     const LogCapture log;
     if (!scheduler_ || !ggml_backend_sched_alloc_graph(scheduler_.get(), graph_))
         throw BackendError(text("[memory] no room on ", backend_->device(), " for intermediates: ", log.text()));
-    threads_ = useful_threads();
+    known_work_ = backend_->work_of(graph_, useful_threads());
 }
 
 // Threads wait for one another after every node, so a small graph is faster on fewer.
@@ -88,9 +88,11 @@ void Graph::set(const std::string& name, const void* data, size_t nbytes) {
     if (found->second->buffer != nullptr) ggml_backend_tensor_set(found->second, data, 0, nbytes);
 }
 
-void Graph::compute() {
+void Graph::compute() { run(/*timed=*/true); }
+
+void Graph::run(bool timed) {
     const LogCapture log;
-    const ggml_status status = backend_->compute(scheduler_.get(), graph_, threads_);
+    const ggml_status status = backend_->compute(scheduler_.get(), graph_, *known_work_, timed);
     if (status != GGML_STATUS_SUCCESS)
         throw BackendError(
             text("[compute] failed on ", backend_->device(), ": ", ggml_status_to_string(status), " ", log.text()));
@@ -118,7 +120,7 @@ std::map<std::string, double> Graph::profile() {
     const std::unique_ptr<ggml_backend_sched, void (*)(ggml_backend_sched_t)> callback(
         scheduler_.get(), [](ggml_backend_sched_t s) { ggml_backend_sched_set_eval_callback(s, nullptr, nullptr); });
     ggml_backend_sched_set_eval_callback(callback.get(), on_node, &profile);
-    compute();
+    run(/*timed=*/false);  // node by node: slower than a run is
     return profile.seconds;
 }
 

@@ -79,6 +79,7 @@ class Graph {
 
   private:
     int useful_threads() const;
+    void run(bool timed);
     ggml_tensor* find_output(const std::string& name) const;
 
     std::shared_ptr<Backend> backend_;
@@ -87,7 +88,7 @@ class Graph {
     ggml_backend_sched_ptr scheduler_;
     std::vector<std::shared_ptr<void>> owned_;
     double work_ = 0;
-    int threads_ = 1;
+    std::shared_ptr<Backend::Work> known_work_;
     std::unordered_map<std::string, ggml_tensor*> inputs_;
     std::vector<std::pair<std::string, ggml_tensor*>> outputs_;
 };
