@@ -202,7 +202,7 @@ std::shared_ptr<Backend::Work> Backend::work_of(const ggml_cgraph* graph, int mo
 
 ggml_status Backend::compute(ggml_backend_sched_t scheduler, ggml_cgraph* graph, Work& work, bool timed) {
     const std::lock_guard<std::mutex> lock(compute_mutex_);
-    if (exactly_ || !is_cpu() || work.most() == 1) {
+    if (exactly_ || !is_cpu() || work.fixed()) {
         pools_->use(work.most(), /*alone=*/false);
         return ggml_backend_sched_graph_compute(scheduler, graph);
     }

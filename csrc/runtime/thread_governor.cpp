@@ -12,7 +12,8 @@ constexpr double kHeldUpRatio = 1.5;
 constexpr double kTurn = 0.002;  // seconds
 
 // What a visit may lose before the governor moves: several turns of other processes and a whole run. One run alone, as
-// when a machine stands still for a moment, counts for at most a part of it.
+// when a machine stands still for a moment, counts for at most a part of it where the other number was not measured of
+// late.
 constexpr double kPatience = 0.025;
 constexpr double kShareOfOneRun = 0.6;
 
@@ -73,9 +74,9 @@ double ThreadGovernor::usual(const Work& work) const {
 
 // Seconds that a run is expected to take on a level. On one where the graph never ran its work is again taken to be
 // shared perfectly, which for fewer threads than now is the longest that they need, and for more the shortest.
-double ThreadGovernor::expected(const Work& work, size_t level, double now) const {
+double ThreadGovernor::expected(const Work& work, size_t level, double when) const {
     const Level& other = levels_[level];
-    if (now < other.trusted_until) return kMargin * other.recent * usual(work);
+    if (when < other.trusted_until) return kMargin * other.recent * usual(work);
     const double margin = level > at_ ? kMarginOfFewer : kMargin;
     const double best = work.best_[level_of(work, level)];
     if (best != kUnknown) return margin * best;
@@ -103,26 +104,27 @@ void ThreadGovernor::ran(Work& work, double seconds, double now) {
     const size_t present = level_of(work, at_);
     if (work.best_[present] == kUnknown) return;
     held_up_ = seconds > kHeldUpRatio * work.best_[present] + kTurn;
-    if (began_ < 0) began_ = now - seconds;
+    const double began = now - seconds;
+    if (began_ < 0) began_ = began;
     visit_.add(seconds, usual(work));
     // A cumulative sum for each neighbour (Page, "Continuous inspection schemes", 1954).
     for (const size_t next : {at_ + 1, at_ - 1}) {
         if (next >= levels_.size() || level_of(work, next) == present) continue;  // at_ - 1 wraps around at 0
-        const double there = expected(work, next, now);
+        const double there = expected(work, next, began);
         const double patience = std::max(kPatience, there);
-        const double lost = std::min(seconds - there, kShareOfOneRun * patience);
+        const bool measured = began < levels_[next].trusted_until;
+        const double lost = std::min(seconds - there, measured ? seconds : kShareOfOneRun * patience);
         levels_[next].lost = std::max(0.0, levels_[next].lost + lost);
-        if (levels_[next].lost > patience) return move_to(next, now);
+        if (levels_[next].lost > patience) return move_to(next, measured, now);
     }
 }
 
-void ThreadGovernor::move_to(size_t next, double now) {
+void ThreadGovernor::move_to(size_t next, bool measured, double now) {
     Level& left = levels_[at_];
     // What did not serve for long is tried again later and later, and later still where a measured time refuted it.
     const bool brief = now - began_ < kLongVisit;
-    const bool refuted = brief && now < levels_[next].trusted_until;
     const double pause = brief ? std::min(2 * left.pause, kLongestDoubledPause) : 0;
-    const double worth = refuted ? std::min(kPausePerLoss * levels_[next].lost, kLongestPause) : 0;
+    const double worth = brief && measured ? std::min(kPausePerLoss * levels_[next].lost, kLongestPause) : 0;
     left.pause = std::max({kFirstPause, pause, worth});
     left.recent = visit_.seconds / visit_.usual;
     left.trusted_until = now + left.pause;

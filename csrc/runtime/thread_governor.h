@@ -30,13 +30,16 @@ class ThreadGovernor {
     // What is known of one graph. Graphs of one shape may share it.
     class Work {
       public:
-        // most: the threads that the graph's work is worth on a quiet machine, at least 1.
-        explicit Work(int most) : most_(most) {}
+        // most: the threads that the graph's work is worth on a quiet machine, at least 1. fixed: it always runs on
+        // those, because its bits depend on their number.
+        explicit Work(int most, bool fixed = false) : most_(most), fixed_(fixed || most == 1) {}
         int most() const { return most_; }
+        bool fixed() const { return fixed_; }
 
       private:
         friend class ThreadGovernor;
         int most_;
+        bool fixed_;
         bool warm_ = false;         // it has run before
         std::vector<double> best_;  // by level: seconds of a run that nothing disturbs, the least mean of some in a row
         Mean window_;               // of the last runs
@@ -47,12 +50,13 @@ class ThreadGovernor {
     explicit ThreadGovernor(int threads);
 
     // For the next run of a graph.
-    int threads(const Work& work) const { return work.most_ < limit() ? work.most_ : limit(); }
+    int threads(const Work& work) const { return work.fixed_ || work.most_ < limit() ? work.most_ : limit(); }
     // At most so many threads run at present.
     int limit() const { return levels_[at_].threads; }
     bool shrunk() const { return at_ > 0; }
 
-    // A run on threads(work) took `seconds` and ended at `now`, a time in seconds that never goes back.
+    // A run on threads(work), which is not fixed, took `seconds` and ended at `now`, a time in seconds that never goes
+    // back.
     void ran(Work& work, double seconds, double now);
     // The last run took far longer than it is known to need: something held it up.
     bool held_up() const { return held_up_; }
@@ -69,9 +73,10 @@ class ThreadGovernor {
 
     size_t level_of(const Work& work, size_t level) const;
     double usual(const Work& work) const;
-    double expected(const Work& work, size_t level, double now) const;
+    double expected(const Work& work, size_t level, double when) const;
     void note(Work& work, double seconds) const;
-    void move_to(size_t next, double now);
+    // measured: what the next level takes was measured of late.
+    void move_to(size_t next, bool measured, double now);
 
     std::vector<Level> levels_;
     size_t at_ = 0;

@@ -51,13 +51,32 @@ def set_log_sink(sink: Callable[[int, str], None] | None) -> None:
     """Send ggml's log lines to `sink(level, text)`; level is a `logging` level number."""
 
 class Runtime:
-    """A device and its thread pool. Computations on one Runtime run one after the other."""
+    """A device and its threads. Computations on one Runtime run one after the other, each on as many of the threads
+    as cost least at the time; results have the same bits on any number.
 
-    def __init__(self, *, device: str = "cpu", threads: int | None = None) -> None: ...
+    _exactly, for tests alone: all `threads` are started, however few CPUs there are, and each computation uses all."""
+
+    def __init__(self, *, device: str = "cpu", threads: int | None = None, _exactly: bool = False) -> None: ...
     @property
     def device(self) -> str: ...
     @property
-    def threads(self) -> int: ...  # started: never more than usable_cpus()
+    def threads(self) -> int: ...  # at most: never more than usable_cpus()
+
+class ThreadGovernor:
+    """For tests: chooses the number of threads that graphs run on, from the seconds that their runs take."""
+
+    class Work:
+        """What is known of one graph. most: the threads that its work is worth on a quiet machine."""
+
+        def __init__(self, most: int) -> None: ...
+
+    def __init__(self, threads: int) -> None: ...
+    def threads(self, work: ThreadGovernor.Work) -> int: ...
+    def ran(self, work: ThreadGovernor.Work, seconds: float, now: float) -> None: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def held_up(self) -> bool: ...
 
 class ModelFile:
     """One GGUF file, memory-mapped; checked against its own size on opening (ModelError)."""

@@ -54,15 +54,15 @@ def load(
 ) -> Engine:
     """Load a GGUF file; use the result as a context manager, or close() it.
 
-    path: the file, by default the package's own voice (training/README.md), where this build has one. device:
-    a name that `dualar.devices()` lists. threads: CPU threads, by default the cores that the machine and its container
-    allow; no more than their CPUs are started, for they would wait for one another. fast_ar: "cached" (quick) or
-    "recompute" (the stateless check; the same codes). kv_type: "f32", "f16" or "auto" (f32 for F32 weights, else f16).
-    tokenizer: a tokenizer.json or a Tokenizer, by default the one in the file, beside it or in its parent folder.
-    im_end_id: the token that ends speech, by default the tokenizer's `<|im_end|>`. prefix_cache_bytes: how much
-    of voices' prompts to keep computed, so that the next request with a voice begins sooner; 0 keeps none. lexicon: for
-    a model that reads phonemes, words to say in another way than it would: a file with a word and its phonemes in each
-    line, or a mapping.
+    path: the file, by default the package's own voice (training/README.md), where this build has one. device: a name
+    that `dualar.devices()` lists. threads: CPU threads at most, by default the cores that the machine and its container
+    allow; no more than their CPUs are started, and fewer are used where more would wait for one another. Their number
+    changes no bit of a result. fast_ar: "cached" (quick) or "recompute" (the stateless check; the same codes). kv_type:
+    "f32", "f16" or "auto" (f32 for F32 weights, else f16). tokenizer: a tokenizer.json or a Tokenizer, by default the
+    one in the file, beside it or in its parent folder. im_end_id: the token that ends speech, by default the
+    tokenizer's `<|im_end|>`. prefix_cache_bytes: how much of voices' prompts to keep computed, so that the next request
+    with a voice begins sooner; 0 keeps none. lexicon: for a model that reads phonemes, words to say in another way than
+    it would: a file with a word and its phonemes in each line, or a mapping.
 
     Errors: ValueError for a bad option; ModelError for a file that is missing, damaged or of another kind;
     BackendError for a device that this build or machine lacks; FileNotFoundError where no path is given and this build
@@ -134,7 +134,7 @@ class Engine:
 
     @property
     def threads(self) -> int:
-        """CPU threads in use."""
+        """CPU threads that are used at most."""
         return self._threads
 
     @property
