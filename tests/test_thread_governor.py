@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from dualar import _core
+from core_testing import testing
 
 Machine = Callable[[int, float], float]
 """(threads, now) -> seconds of one run."""
@@ -25,7 +25,10 @@ class Run:
     """(when it ended, threads, seconds) of each run"""
 
     def __post_init__(self) -> None:
-        self.governor, self.work = _core.ThreadGovernor(self.threads), _core.ThreadGovernor.Work(self.most)
+        self.governor, self.work = (
+            testing.ThreadGovernor(self.threads),
+            testing.ThreadGovernor.Work(self.most),
+        )
 
     def go_on(self, seconds: float, machine: Machine | None = None) -> list[tuple[float, int, float]]:
         """Run for so long, on another machine from now on where one is given; what was run."""
@@ -107,7 +110,11 @@ def test_it_keeps_all_threads_where_one_would_be_slower_still() -> None:
 
 def test_graphs_share_the_decision() -> None:
     """A frame is one large graph and some small ones; threads that sleep in one are not there for the next."""
-    governor, small, large = _core.ThreadGovernor(2), _core.ThreadGovernor.Work(2), _core.ThreadGovernor.Work(2)
+    governor, small, large = (
+        testing.ThreadGovernor(2),
+        testing.ThreadGovernor.Work(2),
+        testing.ThreadGovernor.Work(2),
+    )
     now, quiet, busy = 0.0, {1: 1.3, 2: 1.0}, {1: 2.0, 2: 30.0}
     for slow in [quiet] * 50 + [busy] * 50:
         for work, seconds in [(large, 0.004), *[(small, 0.001)] * 4]:
@@ -119,9 +126,13 @@ def test_graphs_share_the_decision() -> None:
 
 @pytest.mark.parametrize(("threads", "limits"), [(1, 1), (2, 2), (16, 16)])
 def test_a_graph_runs_on_no_more_threads_than_it_is_worth(threads: int, limits: int) -> None:
-    governor = _core.ThreadGovernor(threads)
+    governor = testing.ThreadGovernor(threads)
     assert governor.limit == limits
-    assert [governor.threads(_core.ThreadGovernor.Work(most)) for most in (1, 2, 64)] == [1, min(2, threads), threads]
+    assert [governor.threads(testing.ThreadGovernor.Work(most)) for most in (1, 2, 64)] == [
+        1,
+        min(2, threads),
+        threads,
+    ]
 
 
 def test_beside_one_busy_core_of_many_it_leaves_that_one() -> None:
@@ -136,7 +147,7 @@ def test_beside_one_busy_core_of_many_it_leaves_that_one() -> None:
 
 def test_a_first_run_counts_for_nothing() -> None:
     """It touches new memory: as the best time that is known it would hide everything that follows."""
-    governor, work = _core.ThreadGovernor(2), _core.ThreadGovernor.Work(2)
+    governor, work = testing.ThreadGovernor(2), testing.ThreadGovernor.Work(2)
     governor.ran(work, 1.0, 1.0)
     for i in range(9):
         governor.ran(work, 0.001, 1.001 + i * 0.001)

@@ -84,15 +84,6 @@ void bind_runtime(py::module_& m) {
         .def_property_readonly("device", &Backend::device)
         .def_property_readonly("threads", &Backend::threads);
 
-    py::class_<ThreadGovernor> governor(m, "ThreadGovernor", "For tests: chooses the threads of graphs.");
-    py::class_<ThreadGovernor::Work>(governor, "Work", "What is known of one graph.")
-        .def(py::init<int>(), py::arg("most"));
-    governor.def(py::init<int>(), py::arg("threads"))
-        .def("threads", &ThreadGovernor::threads, py::arg("work"))
-        .def("ran", &ThreadGovernor::ran, py::arg("work"), py::arg("seconds"), py::arg("now"))
-        .def_property_readonly("limit", &ThreadGovernor::limit)
-        .def_property_readonly("held_up", &ThreadGovernor::held_up);
-
     py::class_<GgufFile, std::shared_ptr<GgufFile>>(m, "ModelFile", "One GGUF file, memory-mapped.")
         .def(py::init([](const std::string& path) {
                  const py::gil_scoped_release release;

@@ -10,6 +10,7 @@
 #include "nn/sampling.h"
 #include "runtime/error.h"
 #include "runtime/graph.h"
+#include "runtime/thread_governor.h"
 #include "runtime/weights.h"
 
 namespace dualar::bindings {
@@ -239,6 +240,15 @@ void bind_testing(py::module_& m) {
     m.def("product", &product, py::arg("x"), py::arg("weights"), py::kw_only(), py::arg("taps") = 1,
           py::arg("stride") = 1, py::arg("dilation") = 1, py::arg("bias"), py::arg("residual") = py::none(),
           py::arg("half") = false, py::arg("threads") = 1, py::arg("split") = 0, py::arg("variant"));
+
+    py::class_<ThreadGovernor> governor(m, "ThreadGovernor", "Chooses the number of threads that graphs run on.");
+    py::class_<ThreadGovernor::Work>(governor, "Work", "What is known of one graph.")
+        .def(py::init<int>(), py::arg("most"));
+    governor.def(py::init<int>(), py::arg("threads"))
+        .def("threads", &ThreadGovernor::threads, py::arg("work"))
+        .def("ran", &ThreadGovernor::ran, py::arg("work"), py::arg("seconds"), py::arg("now"))
+        .def_property_readonly("limit", &ThreadGovernor::limit)
+        .def_property_readonly("held_up", &ThreadGovernor::held_up);
 }
 
 }  // namespace dualar::bindings

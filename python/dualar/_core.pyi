@@ -62,22 +62,6 @@ class Runtime:
     @property
     def threads(self) -> int: ...  # at most: never more than usable_cpus()
 
-class ThreadGovernor:
-    """For tests: chooses the number of threads that graphs run on, from the seconds that their runs take."""
-
-    class Work:
-        """What is known of one graph. most: the threads that its work is worth on a quiet machine."""
-
-        def __init__(self, most: int) -> None: ...
-
-    def __init__(self, threads: int) -> None: ...
-    def threads(self, work: ThreadGovernor.Work) -> int: ...
-    def ran(self, work: ThreadGovernor.Work, seconds: float, now: float) -> None: ...
-    @property
-    def limit(self) -> int: ...
-    @property
-    def held_up(self) -> bool: ...
-
 class ModelFile:
     """One GGUF file, memory-mapped; checked against its own size on opening (ModelError)."""
 
