@@ -51,9 +51,17 @@ def test_an_architecture_of_no_family_is_told_by_every_part(sound: bytes, tmp_pa
     """A file of an unknown family is refused by name, and not read as if it were of a known one."""
     path = changed(sound, lambda raw: raw.set("general.architecture", STRING, string("llama")), tmp_path / "x.gguf")
     file, runtime = _core.ModelFile(str(path)), _core.Runtime(threads=1)
-    for make in (_core.Model, _core.Codec):
+    for make in (_core.Model, _core.Codec, _core.SpeakerEncoder):
         with pytest.raises(dualar.ModelError, match=r"\[general.architecture\] expected .* or .*, got \"llama\""):
             make(file, runtime)
+
+
+def test_a_family_without_a_speaker_encoder_says_so(sound: bytes, tmp_path: Path) -> None:
+    path = changed(sound, lambda raw: None, tmp_path / "x.gguf")
+    file = _core.ModelFile(str(path))
+    assert not _core.SpeakerEncoder.present(file)
+    with pytest.raises(dualar.ModelError, match=r"\[speaker\] expected a file with a speaker encoder"):
+        _core.SpeakerEncoder(file, _core.Runtime(threads=1))
 
 
 def test_the_general_model_asks_for_what_a_file_does_not_say(sound: bytes, tmp_path: Path) -> None:

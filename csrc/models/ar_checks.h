@@ -1,5 +1,5 @@
-// What both families ask of a file, and of the arguments of a session's calls. Errors name what was expected and what
-// came.
+// The checks of a file's architecture and of the arguments of a session's calls, for every family. Each error names
+// what was expected and what came.
 #pragma once
 
 #include <string>
@@ -17,9 +17,9 @@ void check_architecture(const GgufFile& file, const char* architecture);
 void check_hidden(const std::vector<float>& hidden, int64_t dim);
 void check_prefix(const std::vector<int32_t>& prefix, int64_t num_codebooks, int64_t codebook_size);
 void check_code(int64_t code, int64_t codebook_size);
-// That so many more positions fit.
+// Throws unless `count` more positions fit behind `position`.
 void check_room(int64_t count, int64_t position, int64_t max_positions);
-// That a step may follow in the frame whose cache has so many positions.
+// Throws unless a step may follow in a frame whose cache holds `fast_position` positions.
 void check_fast_step(int64_t fast_position, int64_t num_codebooks);
 void check_truncate(int64_t positions, int64_t position);
 void check_sampler(const nn::Sampler& sampler);

@@ -11,7 +11,7 @@ namespace dualar {
 
 namespace {
 
-// Graphs are kept for so many different numbers of rows; a further one takes the place of the one used longest ago.
+// The graphs of the last eight numbers of rows are kept; those of a ninth take the place of the ones used longest ago.
 constexpr size_t kKeptSizes = 8;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A transformer block's tensors, by the names that every transformer of this family uses.
+// Reads a transformer block's sizes and tensors. The tensors' names are the same in the files of all families.
 #pragma once
 
 #include <functional>

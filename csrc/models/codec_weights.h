@@ -1,4 +1,4 @@
-// Reading the codec's layers: convolutions rearranged for nn/causal_conv, ConvNeXt blocks, transformers.
+// Reads the layers that codecs are made of: convolutions rearranged for nn/causal_conv, ConvNeXt blocks, transformers.
 // Products are float32 in activations and sums, whatever the file holds: F16 operands would overflow on activations
 // above 65504 and lose the precision that the codec promises. On the CPU the weights are packed for nn/packed_matrix.
 #pragma once

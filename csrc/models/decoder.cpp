@@ -10,7 +10,7 @@ namespace dualar {
 
 namespace {
 
-// A graph serves every KV length up to the next multiple, so it is built again only once in so many frames.
+// A graph serves every KV length up to the next multiple of this, so it is built anew only once in 256 frames.
 constexpr int64_t kKeyBucket = 256;
 
 // Rows of a head that may as well be packed as a whole, beside those that can be emitted.

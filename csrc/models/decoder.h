@@ -102,8 +102,8 @@ class DecoderState {
     // For a batch, whose graph writes the next position to the cache and which then calls advance().
     const nn::KvCache& cache() const { return cache_; }
     void advance() { ++position_; }
-    // Rows of the cache that attention runs over when a feed ends at so many positions: the bits of what it computes
-    // may depend on them.
+    // How many rows of the cache attention runs over when a feed ends at `positions` positions. The bits of what it
+    // computes may depend on that number.
     int64_t attention_rows(int64_t positions) const;
     ggml_type kv_type() const { return kv_type_; }
     DecoderPrefix snapshot() const;

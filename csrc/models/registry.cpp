@@ -3,6 +3,7 @@
 #include "models/qwen3_tts/codec.h"
 #include "models/qwen3_tts/names.h"
 #include "models/qwen3_tts/recipe.h"
+#include "models/qwen3_tts/speaker.h"
 #include "models/s2/codec.h"
 #include "models/s2/names.h"
 #include "models/s2/recipe.h"
@@ -17,14 +18,18 @@ std::unique_ptr<const Recipe> make_recipe(Weights& weights, std::optional<int64_
     return std::make_unique<FamilyRecipe>(weights, end_id);
 }
 
-template <class FamilyCodec>
-std::shared_ptr<Codec> make_codec(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend) {
-    return std::make_shared<FamilyCodec>(std::move(file), std::move(backend));
+// Part is a Codec or a SpeakerEncoder, FamilyPart the family's own.
+template <class Part, class FamilyPart>
+std::shared_ptr<Part> make_part(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend) {
+    return std::make_shared<FamilyPart>(std::move(file), std::move(backend));
 }
 
+bool no_speaker(const GgufFile&) { return false; }
+
 constexpr Family kFamilies[] = {
-    {names::kArchitecture, make_recipe<S2Recipe>, make_codec<Dac>},
-    {qwen3_names::kArchitecture, make_recipe<Qwen3Recipe>, make_codec<Qwen3Codec>},
+    {names::kArchitecture, make_recipe<S2Recipe>, make_part<Codec, Dac>, no_speaker, nullptr},
+    {qwen3_names::kArchitecture, make_recipe<Qwen3Recipe>, make_part<Codec, Qwen3Codec>, Qwen3Speaker::present,
+     make_part<SpeakerEncoder, Qwen3Speaker>},
 };
 
 }  // namespace

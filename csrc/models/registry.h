@@ -7,6 +7,7 @@
 
 #include "models/codec.h"
 #include "models/recipe.h"
+#include "models/speaker_encoder.h"
 
 namespace dualar {
 
@@ -15,6 +16,9 @@ struct Family {
     std::unique_ptr<const Recipe> (*recipe)(Weights& weights, std::optional<int64_t> end_id);
     // ModelError for what is wrong with the file.
     std::shared_ptr<Codec> (*codec)(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend);
+    // Does a file of the family hold a speaker encoder? speaker is nullptr where none of them does.
+    bool (*has_speaker)(const GgufFile& file);
+    std::shared_ptr<SpeakerEncoder> (*speaker)(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend);
 };
 
 // The family that a file's architecture names; ModelError for one that none of them has.

@@ -111,7 +111,7 @@ void RvqStream::check(const std::vector<int32_t>& codes, int64_t codebooks, int6
     }
 }
 
-// The graph of so many frames, its inputs set.
+// The graph that decodes `frames` frames, with its inputs set.
 Graph& RvqStream::ready(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
     check(codes, codebooks, frames);
     codec_->backend()->check_process();

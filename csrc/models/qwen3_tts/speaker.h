@@ -1,5 +1,4 @@
-// Qwen3-TTS's speaker encoder (ECAPA-TDNN, arXiv:2005.07143, without batch norm): a mel spectrogram -> one vector that
-// says whose voice it is. Runs once per voice, on the whole clip; the spectrogram is the caller's.
+// Qwen3-TTS's speaker encoder: ECAPA-TDNN (arXiv:2005.07143) without batch norm.
 #pragma once
 
 #include <map>
@@ -8,28 +7,25 @@
 #include <string>
 #include <vector>
 
+#include "models/speaker_encoder.h"
 #include "nn/causal_conv.h"
 #include "runtime/weights.h"
 
 namespace dualar {
 
-class Qwen3Speaker {
+class Qwen3Speaker : public SpeakerEncoder {
   public:
     static bool present(const GgufFile& file);
     // ModelError for keys or tensors that are not as they must be.
     Qwen3Speaker(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend);
 
-    int sample_rate() const { return sample_rate_; }
-    int64_t mel_dim() const { return mel_dim_; }
-    int64_t dim() const { return dim_; }
-    // So few frames cannot be reflected far enough at their ends.
-    int64_t min_frames() const;
-    std::vector<std::string> unused_tensors() const;
-
-    // mel [frames, mel_dim] row-major -> [dim]. std::invalid_argument for too few frames or values that are not finite.
-    std::vector<float> embed(const std::vector<float>& mel, int64_t frames) const;
-    // The same, and what came out of the layers that have a name, column by column: for tests.
-    std::map<std::string, std::vector<float>> probe(const std::vector<float>& mel, int64_t frames) const;
+    int sample_rate() const override { return sample_rate_; }
+    int64_t mel_dim() const override { return mel_dim_; }
+    int64_t dim() const override { return dim_; }
+    int64_t min_frames() const override;
+    std::vector<std::string> unused_tensors() const override;
+    std::vector<float> embed(const std::vector<float>& mel, int64_t frames) const override;
+    std::map<std::string, std::vector<float>> probe(const std::vector<float>& mel, int64_t frames) const override;
 
   private:
     struct Block {

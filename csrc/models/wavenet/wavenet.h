@@ -1,5 +1,5 @@
 // WaveNet (arXiv:1609.03499): the weights of one file, and whole sequences of classes to logits through one graph.
-// Leaves what goes sample by sample to wavenet_state.h. On the CPU only: one sample is far too little for a device.
+// Leaves what goes sample by sample to wavenet/state.h. On the CPU only: one sample is far too little for a device.
 #pragma once
 
 #include <map>
