@@ -188,7 +188,7 @@ NESTED: dict[str, Any] = {
 
 def test_a_nested_config_that_says_little() -> None:
     c = read_values(NESTED)
-    assert (c.context_length, c.rope_base, c.eps, c.tied, c.semantic) == (2048, 10000.0, 1e-5, True, None)
+    assert (c.context_length, c.rope_base, c.eps, c.tied, c.semantic) == (2048, 10000.0, 1e-5, True, (None, None))
     assert (c.slow.kv_heads, c.slow.head_dim, c.slow.feed_forward) == (4, 64, 256)
     assert (c.fast.dim, c.fast.heads, c.fast.kv_heads, c.fast.head_dim, c.fast.feed_forward) == (96, 4, 4, 64, 256)
 
@@ -226,5 +226,9 @@ def test_what_a_nested_config_must_say() -> None:
 
 def test_semantic_ids_are_the_tokenizers(published_copy: Copy, published_file: Whole) -> None:
     folder = published_copy("s2-like")
-    edit(folder, semantic_start_token_id=..., semantic_end_token_id=...)
+    edit(folder, semantic_start_token_id=...)
+    assert converted(folder)[0] == published_file("s2-like")
+    edit(folder, semantic_end_token_id=649)
+    refused(folder, "semantic")
+    edit(folder, semantic_end_token_id=None)
     assert converted(folder)[0] == published_file("s2-like")

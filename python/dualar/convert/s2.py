@@ -54,7 +54,9 @@ def _read_tokenizer(folder: Path, config: Config) -> str:
 
 
 def _semantic_ids(config: Config, tokenizer: Tokenizer) -> tuple[int, int]:
-    begin, end = config.semantic or (tokenizer.semantic_begin_id, tokenizer.semantic_end_id)
+    begin, end = config.semantic
+    begin = tokenizer.semantic_begin_id if begin is None else begin
+    end = tokenizer.semantic_end_id if end is None else end
     if begin is None or end is None:
         raise _core.ModelError(f"[tokenizer] {tokenizer.source}: expected <|semantic:0|> and on, got none")
     if end - begin + 1 != config.codebook_size:

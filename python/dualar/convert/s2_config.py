@@ -41,7 +41,7 @@ class Stack:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A whole config. semantic: the first and last id of the semantic tokens, None where only the tokenizer tells."""
+    """A whole config. semantic: the first and last id of the semantic tokens; None where only the tokenizer tells."""
 
     omni: bool
     slow: Stack
@@ -58,7 +58,7 @@ class Config:
     single_turn: bool
     piece_size: int | None
     text_frontend: str | None
-    semantic: tuple[int, int] | None
+    semantic: tuple[int | None, int | None]
     codec: CodecSettings
 
 
@@ -72,8 +72,6 @@ def read_config(config: Settings) -> Config:
 def _read_omni(config: Settings) -> Config:
     text, audio = config.inside("text_config"), config.inside("audio_decoder_config")
     slow = _slow(text)
-    ids = ("semantic_start_token_id", "semantic_end_token_id")
-    told = not any(config.is_null(key) for key in ids)
     return Config(
         omni=True,
         slow=slow,
@@ -90,7 +88,7 @@ def _read_omni(config: Settings) -> Config:
         single_turn=False,
         piece_size=None,
         text_frontend=None,
-        semantic=(config.integer(ids[0], 0), config.integer(ids[1], 0)) if told else None,
+        semantic=(_id(config, "semantic_start_token_id"), _id(config, "semantic_end_token_id")),
         codec=_codec(config),
     )
 
@@ -113,9 +111,13 @@ def _read_dual_ar(config: Settings) -> Config:
         single_turn=config.boolean("single_turn", default=False),
         piece_size=None if config.is_null("piece_size") else config.integer("piece_size"),
         text_frontend=None if config.is_null("text_frontend") else config.text("text_frontend", tuple(FRONTENDS)),
-        semantic=None,
+        semantic=(None, None),
         codec=_codec(config),
     )
+
+
+def _id(config: Settings, key: str) -> int | None:
+    return None if config.is_null(key) else config.integer(key, 0)
 
 
 def _context_length(config: Settings) -> int:
