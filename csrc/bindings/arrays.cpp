@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "bindings/without_gil.h"
 #include "runtime/error.h"
 
 namespace dualar::bindings {
@@ -18,6 +19,7 @@ std::string describe(const py::array& array) {
 }  // namespace
 
 IntegerArray integers(const py::array& array, const char* where, int dims) {
+    const Computation counted;  // numpy may release the GIL while it converts
     const char kind = array.dtype().kind();
     if ((kind != 'i' && kind != 'u') || array.ndim() != dims)
         throw std::invalid_argument(
@@ -37,6 +39,7 @@ IntegerArray integers(const py::array& array, const char* where, int dims) {
 }
 
 std::vector<float> floats(const py::array& array, const char* where) {
+    const Computation counted;
     if (array.dtype().kind() != 'f' || array.ndim() != 1)
         throw std::invalid_argument(text("[", where, "] expected floats in one dimension, got ", describe(array)));
     const auto values = py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(array);
@@ -45,6 +48,7 @@ std::vector<float> floats(const py::array& array, const char* where) {
 }
 
 py::array_t<float> to_numpy(std::vector<float> values, std::vector<py::ssize_t> shape) {
+    const Computation counted;
     auto owner = std::make_unique<std::vector<float>>(std::move(values));
     float* data = owner->data();
     const py::capsule free(owner.release(), [](void* vector) { delete static_cast<std::vector<float>*>(vector); });

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/arrays.h"
+#include "bindings/without_gil.h"
 #include "models/batch.h"
 #include "runtime/error.h"
 
@@ -54,7 +55,7 @@ void bind_batch(py::module_& m) {
                 const IntegerArray array = integers(columns, "columns", 2);
                 DecoderOutput out;
                 {
-                    const py::gil_scoped_release release;
+                    const WithoutGil without_gil;
                     out = batch.step(rows.sessions, array.values);
                 }
                 const int64_t width = out.width;
@@ -68,7 +69,7 @@ void bind_batch(py::module_& m) {
             [](Batch& batch, const py::sequence& sessions, const py::array& columns) {
                 const Rows rows(sessions);
                 const IntegerArray array = integers(columns, "columns", 2);
-                const py::gil_scoped_release release;
+                const WithoutGil without_gil;
                 return batch.profile(rows.sessions, array.values);
             },
             py::arg("sessions"), py::arg("columns"))
@@ -80,7 +81,7 @@ void bind_batch(py::module_& m) {
                 const IntegerArray c = integers(codes, "codes", 1);
                 std::vector<float> logits;
                 {
-                    const py::gil_scoped_release release;
+                    const WithoutGil without_gil;
                     logits = batch.fast_begin(rows.sessions, h, c.values);
                 }
                 return to_numpy(std::move(logits), {rows.size(), batch.model().config().codebook_size});
@@ -93,7 +94,7 @@ void bind_batch(py::module_& m) {
                 const IntegerArray c = integers(codes, "codes", 1);
                 std::vector<float> logits;
                 {
-                    const py::gil_scoped_release release;
+                    const WithoutGil without_gil;
                     logits = batch.fast_step(rows.sessions, c.values);
                 }
                 return to_numpy(std::move(logits), {rows.size(), batch.model().config().codebook_size});
@@ -110,7 +111,7 @@ void bind_batch(py::module_& m) {
                 for (const auto& [sampler, seed, step] : draws) all.push_back({sampler, seed, step});
                 Batch::Frames frames;
                 {
-                    const py::gil_scoped_release release;
+                    const WithoutGil without_gil;
                     frames = batch.fast_frames(rows.sessions, h, c.values, all);
                 }
                 const py::ssize_t books = batch.model().config().num_codebooks;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "bindings/arrays.h"
+#include "bindings/without_gil.h"
 #include "models/registry.h"
 #include "runtime/error.h"
 
@@ -23,7 +24,7 @@ py::array_t<int32_t> encode(CodecEncoder& encoder, Encode step, const py::array&
     const std::vector<float> values = floats(samples, "samples");
     std::vector<int32_t> codes;
     {
-        const py::gil_scoped_release release;
+        const WithoutGil without_gil;
         codes = (encoder.*step)(values);
     }
     const int64_t rows = encoder.codebooks();
@@ -48,20 +49,20 @@ void bind_codec(py::module_& m) {
                 const IntegerArray array = integers(codes, "codes", 2);
                 std::vector<float> samples;
                 {
-                    const py::gil_scoped_release release;
+                    const WithoutGil without_gil;
                     samples = s.push(array.values, array.shape[0], array.shape[1]);
                 }
                 return to_numpy(std::move(samples));
             },
             py::arg("codes"))
         .def("reset", &CodecStream::reset)
-        .def("snapshot", &CodecStream::snapshot, py::call_guard<py::gil_scoped_release>())
-        .def("restore", &CodecStream::restore, py::arg("snapshot"), py::call_guard<py::gil_scoped_release>())
+        .def("snapshot", &CodecStream::snapshot, py::call_guard<WithoutGil>())
+        .def("restore", &CodecStream::restore, py::arg("snapshot"), py::call_guard<WithoutGil>())
         .def(
             "_profile",
             [](CodecStream& s, const py::array& codes) {
                 const IntegerArray array = integers(codes, "codes", 2);
-                const py::gil_scoped_release release;
+                const WithoutGil without_gil;
                 return s.profile(array.values, array.shape[0], array.shape[1]);
             },
             py::arg("codes"))
@@ -69,7 +70,12 @@ void bind_codec(py::module_& m) {
             "_probe",
             [](CodecStream& s, const py::array& codes) {
                 const IntegerArray array = integers(codes, "codes", 2);
-                return to_dict(s.probe(array.values, array.shape[0], array.shape[1]));
+                std::map<std::string, std::vector<float>> found;
+                {
+                    const WithoutGil without_gil;
+                    found = s.probe(array.values, array.shape[0], array.shape[1]);
+                }
+                return to_dict(found);
             },
             py::arg("codes"));
 
@@ -89,7 +95,7 @@ void bind_codec(py::module_& m) {
 
     py::class_<Codec, std::shared_ptr<Codec>>(m, "Codec", "A codec's weights, of the file's family.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
-                 const py::gil_scoped_release release;
+                 const WithoutGil without_gil;
                  return family_of(*file).codec(file, std::move(runtime));
              }),
              py::arg("file"), py::arg("runtime"))
@@ -100,10 +106,8 @@ void bind_codec(py::module_& m) {
         .def_property_readonly("clamps_codes", &Codec::clamps_codes)
         .def_property_readonly("can_encode", &Codec::can_encode)
         .def_property_readonly("unused_tensors", &Codec::unused_tensors)
-        .def("stream", &Codec::stream, py::kw_only(), py::arg("max_frames") = 8,
-             py::call_guard<py::gil_scoped_release>())
-        .def("encoder", &Codec::encode_stream, py::kw_only(), py::arg("max_frames") = 16,
-             py::call_guard<py::gil_scoped_release>());
+        .def("stream", &Codec::stream, py::kw_only(), py::arg("max_frames") = 8, py::call_guard<WithoutGil>())
+        .def("encoder", &Codec::encode_stream, py::kw_only(), py::arg("max_frames") = 16, py::call_guard<WithoutGil>());
 }
 
 }  // namespace dualar::bindings

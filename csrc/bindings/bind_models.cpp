@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/step_output.h"
+#include "bindings/without_gil.h"
 #include "models/ar_checks.h"
 #include "models/qwen3_tts/names.h"
 #include "models/s2/names.h"
@@ -102,8 +103,8 @@ void bind_session(py::module_& m) {
         .def(
             "attention_rows", [](const Session& s, Whole positions) { return s.attention_rows(positions); },
             py::arg("positions"))
-        .def("snapshot", &Session::snapshot, py::call_guard<py::gil_scoped_release>())
-        .def("restore", &Session::restore, py::arg("prefix"), py::call_guard<py::gil_scoped_release>())
+        .def("snapshot", &Session::snapshot, py::call_guard<WithoutGil>())
+        .def("restore", &Session::restore, py::arg("prefix"), py::call_guard<WithoutGil>())
         .def("_keep_probes", &Session::keep_probes, py::arg("keep"))
         .def("_probes", [](const Session& s) {
             py::dict all;
@@ -115,7 +116,7 @@ void bind_session(py::module_& m) {
 void bind_model(py::module_& m) {
     py::class_<Model, std::shared_ptr<Model>>(m, "Model", "A dual-autoregressive model of any family: its weights.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime, std::optional<Whole> end) {
-                 const py::gil_scoped_release release;
+                 const WithoutGil without_gil;
                  const auto end_id = end ? std::optional<int64_t>(end->value) : std::nullopt;
                  return std::make_shared<Model>(std::move(file), std::move(runtime), end_id);
              }),
@@ -135,12 +136,16 @@ void bind_model(py::module_& m) {
                                    return py::array_t<int32_t>(static_cast<py::ssize_t>(ids.size()), ids.data());
                                })
         .def_property_readonly("unused_tensors", &Model::unused_tensors)
-        .def("load", &Model::load, py::call_guard<py::gil_scoped_release>())
+        .def("load", &Model::load, py::call_guard<WithoutGil>())
         .def(
             "kv_bytes", [](const Model& d, Whole n, const std::string& kv_type) { return d.kv_bytes(n, kv_type); },
             py::arg("max_positions"), py::arg("kv_type") = "auto")
         .def(
-            "session", [](const Model& d, Whole n, const std::string& kv_type) { return d.session(n, kv_type); },
+            "session",
+            [](const Model& d, Whole n, const std::string& kv_type) {
+                const WithoutGil without_gil;
+                return d.session(n, kv_type);
+            },
             py::kw_only(), py::arg("max_positions"), py::arg("kv_type") = "auto")
         .def(
             "fast_decode",
@@ -159,14 +164,14 @@ void bind_models(py::module_& m) {
     bind_model(m);
     py::class_<DualAr, Model, std::shared_ptr<DualAr>>(m, "DualAR", "A model of the S2 family.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime, Whole im_end_id) {
-                 const py::gil_scoped_release release;
+                 const WithoutGil without_gil;
                  return std::make_shared<DualAr>(std::move(file), std::move(runtime), im_end_id);
              }),
              py::arg("file"), py::arg("runtime"), py::kw_only(), py::arg("im_end_id"))
         .def_property_readonly("prefill_piece", [](const DualAr&) { return DecoderState::kPrefillPiece; });
     py::class_<Qwen3Tts, Model, std::shared_ptr<Qwen3Tts>>(m, "Qwen3TTS", "A model of the Qwen3-TTS family.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
-                 const py::gil_scoped_release release;
+                 const WithoutGil without_gil;
                  return std::make_shared<Qwen3Tts>(std::move(file), std::move(runtime));
              }),
              py::arg("file"), py::arg("runtime"))

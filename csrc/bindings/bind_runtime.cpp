@@ -2,7 +2,10 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "bindings/arrays.h"
+#include "bindings/without_gil.h"
 #include "runtime/backend.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -22,7 +25,8 @@ py::object path_to_python(const std::string& path) {
         PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<py::ssize_t>(path.size())));
 }
 
-// Called from any thread, with or without the GIL. The function is leaked on purpose: ggml may log at exit.
+// Called from any thread, with or without the GIL. The function is leaked on purpose: ggml may log at exit. Lines that
+// other threads log while the program ends are dropped.
 void set_sink(const py::object& sink) {
     if (sink.is_none()) {
         set_log_sink({});
@@ -30,13 +34,13 @@ void set_sink(const py::object& sink) {
     }
     PyObject* function = py::object(sink).release().ptr();
     set_log_sink([function](int level, const std::string& line) {
-        if (!Py_IsInitialized()) return;
-        const py::gil_scoped_acquire gil;
+        if (!Py_IsInitialized() || is_exiting()) return;
         try {
-            const py::handle callable(function);
-            callable(level, line);
-        } catch (py::error_already_set& error) {
-            error.discard_as_unraisable("dualar's log sink");
+            const WithGil gil;
+            PyObject* returned = PyObject_CallFunction(function, "is", level, line.c_str());
+            if (returned == nullptr) PyErr_WriteUnraisable(function);
+            Py_XDECREF(returned);
+        } catch (const ProgramExit&) {
         }
     });
 }
@@ -53,8 +57,12 @@ py::array_t<uint8_t> quantize(const py::array_t<float, py::array::c_style | py::
     py::array_t<uint8_t> out(static_cast<py::ssize_t>(static_cast<size_t>(rows) * ggml_row_size(type, columns)));
     const float* from = values.data();
     uint8_t* to = out.mutable_data();
-    const py::gil_scoped_release release;
-    ggml_quantize_chunk(type, from, to, 0, rows, columns, nullptr);
+    const int64_t piece = std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(1, columns));
+    const WithoutGil without_gil;
+    for (int64_t row = 0; row < rows; row += piece) {
+        check_exit();
+        ggml_quantize_chunk(type, from, to, row * columns, std::min(piece, rows - row), columns, nullptr);
+    }
     return out;
 }
 
@@ -77,6 +85,9 @@ void bind_runtime(py::module_& m) {
 
     py::class_<Backend, std::shared_ptr<Backend>>(m, "Runtime", "A device and its thread pool.")
         .def(py::init([](const std::string& device, const std::optional<int>& threads, bool exactly) {
+                 // pybind11 looks numpy up on the first use of an array, without the GIL and without being counted (see
+                 // WithoutGil). Everything that computes has a runtime, so it is done by then.
+                 py::dtype::of<float>();
                  if (threads && *threads == 0) return std::make_shared<Backend>(device, -1);
                  return std::make_shared<Backend>(device, threads.value_or(0), exactly);
              }),
@@ -86,7 +97,7 @@ void bind_runtime(py::module_& m) {
 
     py::class_<GgufFile, std::shared_ptr<GgufFile>>(m, "ModelFile", "One GGUF file, memory-mapped.")
         .def(py::init([](const std::string& path) {
-                 const py::gil_scoped_release release;
+                 const WithoutGil without_gil;
                  return std::make_shared<GgufFile>(path);
              }),
              py::arg("path"))

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/arrays.h"
+#include "bindings/without_gil.h"
 #include "models/registry.h"
 #include "runtime/error.h"
 
@@ -10,6 +11,7 @@ namespace dualar::bindings {
 namespace {
 
 std::vector<float> checked(const SpeakerEncoder& speaker, const py::array& mel) {
+    const Computation counted;  // numpy may release the GIL while it converts
     if (mel.dtype().kind() != 'f' || mel.ndim() != 2 || mel.shape(1) != speaker.mel_dim())
         throw std::invalid_argument(text("[mel] expected floats [frames, ", speaker.mel_dim(), "], got ",
                                          std::string(py::str(py::object(mel.dtype()))), " in ", mel.ndim(),
@@ -32,7 +34,7 @@ std::shared_ptr<SpeakerEncoder> open_speaker(std::shared_ptr<const GgufFile> fil
 void bind_speaker(py::module_& m) {
     py::class_<SpeakerEncoder, std::shared_ptr<SpeakerEncoder>>(m, "SpeakerEncoder", "The speaker encoder's weights.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
-                 const py::gil_scoped_release release;
+                 const WithoutGil without_gil;
                  return open_speaker(std::move(file), std::move(runtime));
              }),
              py::arg("file"), py::arg("runtime"))
@@ -49,7 +51,7 @@ void bind_speaker(py::module_& m) {
                 const std::vector<float> values = checked(s, mel);
                 std::vector<float> embedding;
                 {
-                    const py::gil_scoped_release release;
+                    const WithoutGil without_gil;
                     embedding = s.embed(values, mel.shape(0));
                 }
                 return to_numpy(std::move(embedding));
@@ -58,9 +60,14 @@ void bind_speaker(py::module_& m) {
         .def(
             "_probe",
             [](const SpeakerEncoder& s, const py::array& mel) {
+                const std::vector<float> values = checked(s, mel);
+                std::map<std::string, std::vector<float>> found;
+                {
+                    const WithoutGil without_gil;
+                    found = s.probe(values, mel.shape(0));
+                }
                 py::dict out;
-                for (auto& [name, values] : s.probe(checked(s, mel), mel.shape(0)))
-                    out[py::str(name)] = to_numpy(values);
+                for (auto& [name, probed] : found) out[py::str(name)] = to_numpy(probed);
                 return out;
             },
             py::arg("mel"));

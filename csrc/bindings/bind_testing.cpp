@@ -6,6 +6,7 @@
 #include <map>
 
 #include "bindings/arrays.h"
+#include "bindings/without_gil.h"
 #include "nn/packed_matrix.h"
 #include "nn/sampling.h"
 #include "runtime/error.h"
@@ -224,7 +225,7 @@ void bind_testing(py::module_& m) {
     py::class_<GgmlProducts>(m, "GgmlProducts")
         .def(py::init<std::shared_ptr<GgufFile>, std::shared_ptr<Backend>, const std::vector<std::string>&>(),
              py::arg("file"), py::arg("runtime"), py::arg("names"))
-        .def("compute", &GgmlProducts::compute, py::call_guard<py::gil_scoped_release>());
+        .def("compute", &GgmlProducts::compute, py::call_guard<WithoutGil>());
     m.def("compute_after_failed_profile", &compute_after_failed_profile, py::arg("runtime"));
     m.def("attention", &attention, py::arg("q"), py::arg("keys"), py::arg("values"), py::arg("seen"), py::kw_only(),
           py::arg("half") = false, py::arg("threads") = 1, py::arg("variant"));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "bindings/arrays.h"
+#include "bindings/without_gil.h"
 #include "models/wavenet/state.h"
 #include "runtime/error.h"
 
@@ -20,6 +21,7 @@ std::string describe(const py::array& array) {
 
 template <class Value>
 std::vector<Value> reals(const py::array& array, const char* where, const Shape& shape) {
+    const Computation counted;  // numpy may release the GIL while it converts
     if (array.dtype().kind() != 'f' || Shape(array.shape(), array.shape() + array.ndim()) != shape)
         throw std::invalid_argument(
             text("[", where, "] expected floats ", to_text({shape.begin(), shape.end()}), ", got ", describe(array)));
@@ -54,7 +56,7 @@ py::array_t<float> forward(const WaveNet& net, const py::array& classes, const p
     WaveNet::check_condition(h);
     std::vector<float> logits(static_cast<size_t>(batch * net.config.levels * samples));
     {
-        const py::gil_scoped_release release;
+        const WithoutGil without_gil;
         for (py::ssize_t b = 0; b < batch; ++b)
             net.run(c.values.data() + b * samples, h.data() + b * width * samples, samples, nullptr,
                     logits.data() + b * net.config.levels * samples);
@@ -69,7 +71,7 @@ py::array_t<float> step(const std::shared_ptr<WaveNet>& net, const py::array& cl
     checked(net, state, c.shape[0]);
     std::vector<float> logits(static_cast<size_t>(c.shape[0] * net->config.levels));
     {
-        const py::gil_scoped_release release;
+        const WithoutGil without_gil;
         state.step(c.values, h, logits.data());
     }
     return bindings::to_numpy(std::move(logits), {c.shape[0], net->config.levels});
@@ -81,7 +83,7 @@ void prime(const std::shared_ptr<WaveNet>& net, const py::array& classes, const 
     const std::vector<float> h =
         reals<float>(condition, "condition", {c.shape[0], net->config.condition_channels, c.shape[1]});
     checked(net, state, c.shape[0]);
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     state.prime(c.values, h);
 }
 
@@ -98,7 +100,7 @@ py::array_t<int32_t> generate(const std::shared_ptr<WaveNet>& net, const py::arr
     checked(net, state, c.shape[0]);
     std::vector<int32_t> classes;
     {
-        const py::gil_scoped_release release;
+        const WithoutGil without_gil;
         classes = state.generate(c.values, h, count, temperature, u);
     }
     return to_numpy(classes, {c.shape[0], count});
@@ -169,7 +171,7 @@ at the start. States never see each other.)")
 
     py::class_<WaveNet, std::shared_ptr<WaveNet>>(m, "WaveNet", "The weights of a WaveNet file.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
-                 const py::gil_scoped_release release;
+                 const WithoutGil without_gil;
                  return std::make_shared<WaveNet>(std::move(file), std::move(runtime));
              }),
              py::arg("file"), py::arg("runtime"))

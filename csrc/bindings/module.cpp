@@ -2,9 +2,11 @@
 #include <filesystem>
 
 #include "bindings/arrays.h"
+#include "bindings/without_gil.h"
 #include "runtime/backend.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/program_exit.h"
 
 namespace py = pybind11;
 
@@ -30,17 +32,31 @@ void register_error(py::module_& m, const char* name) {
     });
 }
 
+// SystemExit: Python ends a thread with it quietly.
+void register_program_exit() {
+    py::register_exception_translator([](std::exception_ptr thrown) {
+        try {
+            if (thrown) std::rethrow_exception(thrown);
+        } catch (const dualar::ProgramExit& error) {
+            PyErr_SetString(PyExc_SystemExit, error.what());
+        }
+    });
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, m) {
     m.doc() = "The compiled core of dualar. Private: use what `dualar` exports.";
     register_error<dualar::ModelError>(m, "ModelError");
     register_error<dualar::BackendError>(m, "BackendError");
+    register_program_exit();
     for (const char* name : {"ModelError", "BackendError"}) m.attr(name).attr("__module__") = "dualar";
     m.attr("ggml_version") = ggml_version();
     const auto file = m.attr("__spec__").attr("origin").cast<std::string>();
     dualar::set_log_sink({});  // before ggml says anything: its own default is to print
     dualar::load_backend_modules(std::filesystem::path(file).parent_path().string());
+    py::module_::import("atexit").attr("register")(py::cpp_function(&dualar::bindings::end_computations_without_gil));
+    dualar::end_computations_at_exit();
     dualar::bindings::bind_runtime(m);
     dualar::bindings::bind_sampling(m);
     dualar::bindings::bind_models(m);

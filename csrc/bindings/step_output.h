@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bindings/arrays.h"
+#include "bindings/without_gil.h"
 #include "models/decoder.h"
 #include "runtime/error.h"
 
@@ -17,7 +18,7 @@ template <class Run>
 StepOutput step_output(int64_t dim, bool all_positions, const Run& run) {
     DecoderOutput out;
     {
-        const py::gil_scoped_release release;
+        const WithoutGil without_gil;
         out = run();
     }
     std::vector<py::ssize_t> logits_shape{out.width};
@@ -34,7 +35,7 @@ template <class Run>
 py::array_t<float> compute(const Run& run) {
     std::vector<float> logits;
     {
-        const py::gil_scoped_release release;
+        const WithoutGil without_gil;
         logits = run();
     }
     return to_numpy(std::move(logits));

@@ -7,6 +7,12 @@
 
 namespace dualar {
 
+namespace {
+
+constexpr const char* kEncoder = "encoder";
+
+}  // namespace
+
 CodecEncoder::CodecEncoder(std::shared_ptr<const Codec> codec, int64_t max_frames)
     : codec_(std::move(codec)), max_frames_(checked_frames(max_frames)) {}
 
@@ -15,7 +21,7 @@ std::vector<int32_t> CodecEncoder::push(const std::vector<float>& samples) { ret
 std::vector<int32_t> CodecEncoder::finish(const std::vector<float>& samples) { return run(samples, /*last=*/true); }
 
 std::vector<int32_t> CodecEncoder::run(const std::vector<float>& samples, bool last) {
-    const OneThread::Use use(one_thread_, "encoder");
+    const OneThread::Use use(one_thread_, kEncoder);
     codec_->backend()->check_process();
     if (finished_) throw std::invalid_argument("[samples] expected reset() after a clip's end, got more samples");
     const int64_t per_frame = codec_->samples_per_frame();
@@ -26,15 +32,20 @@ std::vector<int32_t> CodecEncoder::run(const std::vector<float>& samples, bool l
     for (const float sample : samples)
         if (!std::isfinite(sample))
             throw std::invalid_argument(text("[samples] expected finite samples, got ", sample));
+    progress_.begin(kEncoder);
     finished_ = last;
     probes_.clear();
-    return count == 0 ? std::vector<int32_t>{} : encode(samples, last);
+    std::vector<int32_t> codes;
+    if (count > 0) codes = encode(samples, last);
+    progress_.end();
+    return codes;
 }
 
 void CodecEncoder::reset() {
-    const OneThread::Use use(one_thread_, "encoder");
+    const OneThread::Use use(one_thread_, kEncoder);
     finished_ = false;
     clear();
+    progress_.restart();
 }
 
 }  // namespace dualar

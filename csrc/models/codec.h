@@ -11,6 +11,7 @@
 #include "runtime/backend.h"
 #include "runtime/gguf_file.h"
 #include "runtime/one_thread.h"
+#include "runtime/progress.h"
 
 namespace dualar {
 
@@ -63,7 +64,8 @@ class CodecStream {
     virtual ~CodecStream() = default;
 
     // codes int32 [codebooks, frames] row-major, frames <= max_frames -> samples [frames * samples_per_frame].
-    // std::invalid_argument for what does not fit; nothing has changed then.
+    // std::invalid_argument for what does not fit; nothing has changed then. After any other error only reset() and
+    // restore() may follow.
     virtual std::vector<float> push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) = 0;
     virtual void reset() = 0;
     virtual CodecSnapshot snapshot() = 0;
@@ -90,7 +92,7 @@ class CodecEncoder {
     // samples [frames * samples_per_frame], at most max_frames -> codes int32 [codebooks, frames] row-major.
     std::vector<int32_t> push(const std::vector<float>& samples);
     // The clip's last samples, which need not fill their last frame, -> codes of the frames that they begin. Then only
-    // reset() may follow.
+    // reset() may follow, and so after an error of the device.
     std::vector<int32_t> finish(const std::vector<float>& samples);
     void reset();
 
@@ -118,6 +120,7 @@ class CodecEncoder {
     int64_t max_frames_;
     bool finished_ = false;
     OneThread one_thread_;
+    Progress progress_;
 };
 
 }  // namespace dualar

@@ -14,6 +14,7 @@ Model::Model(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> back
 }
 
 void Model::load() const {
+    backend_->check_process();  // a fork may have come in the middle of a load, which never ends in the child
     std::call_once(loaded_, [this] { weights_.load(); });
 }
 

@@ -7,6 +7,12 @@
 
 namespace dualar {
 
+namespace {
+
+constexpr const char* kStream = "codec stream";
+
+}  // namespace
+
 RvqCodec::RvqCodec(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend, Config config)
     : Codec(std::move(backend)), config_(std::move(config)), weights_(std::move(file), this->backend()) {}
 
@@ -132,11 +138,13 @@ void RvqStream::set(Graph& graph, const std::vector<int32_t>& codes, int64_t fra
 }
 
 std::vector<float> RvqStream::push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
-    const OneThread::Use use(one_thread_, "codec stream");
+    const OneThread::Use use(one_thread_, kStream);
     if (frames == 0 && codebooks == codec_->num_codebooks()) return {};
     Graph& graph = ready(codes, codebooks, frames);
+    progress_.begin(kStream);
     graph.compute();
     transformer_.advance(frames);
+    progress_.end();
     std::vector<float> samples(static_cast<size_t>(frames * codec_->samples_per_frame()));
     graph.get("samples", samples.data(), samples.size());
     if (!codec_->decoder.tanh)  // clamped, but for what is not finite: that must be seen
@@ -146,43 +154,50 @@ std::vector<float> RvqStream::push(const std::vector<int32_t>& codes, int64_t co
 }
 
 std::map<std::string, double> RvqStream::profile(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
-    const OneThread::Use use(one_thread_, "codec stream");
+    const OneThread::Use use(one_thread_, kStream);
     if (frames < 1) throw std::invalid_argument("[codes] expected at least one frame, got none");
-    const std::map<std::string, double> seconds = ready(codes, codebooks, frames).profile();
+    Graph& graph = ready(codes, codebooks, frames);
+    progress_.begin(kStream);
+    const std::map<std::string, double> seconds = graph.profile();
     transformer_.advance(frames);
+    progress_.end();
     return seconds;
 }
 
 std::map<std::string, std::vector<float>> RvqStream::probe(const std::vector<int32_t>& codes, int64_t codebooks,
                                                            int64_t frames) {
-    const OneThread::Use use(one_thread_, "codec stream");
+    const OneThread::Use use(one_thread_, kStream);
     if (frames < 1) throw std::invalid_argument("[codes] expected at least one frame, got none");
     check(codes, codebooks, frames);
     Graph graph(
         codec_->backend(), max_nodes_, [&](GraphBuilder& g) { build(g, frames); },
         /*keep_probes=*/true);
     set(graph, codes, frames);
+    progress_.begin(kStream);
     graph.compute();
     transformer_.advance(frames);
+    progress_.end();
     std::map<std::string, std::vector<float>> found;
     for (const std::string& name : graph.output_names()) found[name] = graph.get(name);
     return found;
 }
 
 void RvqStream::reset() {
-    const OneThread::Use use(one_thread_, "codec stream");
+    const OneThread::Use use(one_thread_, kStream);
     columns_.reset();
     transformer_.reset();
+    progress_.restart();
 }
 
 CodecSnapshot RvqStream::snapshot() {
-    const OneThread::Use use(one_thread_, "codec stream");
+    const OneThread::Use use(one_thread_, kStream);
     codec_->backend()->check_process();
+    progress_.check(kStream);
     return {codec_, max_frames_, transformer_.position(), transformer_.read(), columns_.read()};
 }
 
 void RvqStream::restore(const CodecSnapshot& snapshot) {
-    const OneThread::Use use(one_thread_, "codec stream");
+    const OneThread::Use use(one_thread_, kStream);
     codec_->backend()->check_process();
     if (snapshot.codec != codec_)
         throw std::invalid_argument("[codec] expected a snapshot of this codec, got one of another");
@@ -191,6 +206,7 @@ void RvqStream::restore(const CodecSnapshot& snapshot) {
                                          " frames a push, got one of ", snapshot.max_frames));
     transformer_.write(snapshot.positions, snapshot.rows);
     columns_.write(snapshot.columns);
+    progress_.restart();
 }
 
 }  // namespace dualar

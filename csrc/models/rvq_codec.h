@@ -130,6 +130,7 @@ class RvqStream : public CodecStream {
     std::vector<std::unique_ptr<Graph>> graphs_;  // by frames in a push
     int graph_builds_ = 0;
     OneThread one_thread_;
+    Progress progress_;
 };
 
 }  // namespace dualar

@@ -14,6 +14,7 @@
 
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/program_exit.h"
 
 namespace dualar {
 
@@ -26,6 +27,15 @@ constexpr double kBusySeconds = 1.0;
 
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// A graph ends after the node that it is at; backends that cannot do that finish theirs.
+void end_graphs_at_exit(ggml_backend_t backend) {
+    ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(ggml_backend_get_device(backend));
+    void* address = ggml_backend_reg_get_proc_address(registry, "ggml_backend_set_abort_callback");
+    if (address == nullptr) return;
+    const auto set = reinterpret_cast<ggml_backend_set_abort_callback_t>(address);
+    set(backend, [](void*) { return is_exiting(); }, nullptr);
 }
 
 std::string lower(std::string value) {
@@ -170,6 +180,7 @@ Backend::Backend(const std::string& device, int threads, bool exactly)
         all_.push_back(gpu_.get());
     }
     all_.push_back(cpu_.get());
+    for (ggml_backend_t backend : all_) end_graphs_at_exit(backend);
 }
 
 Backend::~Backend() {
@@ -202,6 +213,7 @@ std::shared_ptr<Backend::Work> Backend::work_of(const ggml_cgraph* graph, int mo
 
 ggml_status Backend::compute(ggml_backend_sched_t scheduler, ggml_cgraph* graph, Work& work, bool timed) {
     const std::lock_guard<std::mutex> lock(compute_mutex_);
+    check_exit();
     if (exactly_ || !is_cpu() || work.fixed()) {
         pools_->use(work.most(), /*alone=*/false);
         return ggml_backend_sched_graph_compute(scheduler, graph);

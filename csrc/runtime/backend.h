@@ -62,7 +62,8 @@ class Backend {
     // What is known of a graph whose work is worth `most` threads on a quiet machine. Graphs of one shape share it.
     std::shared_ptr<Work> work_of(const ggml_cgraph* graph, int most);
     // Run once, on as many threads as is best just now. Two sessions on one backend take turns. What is `timed` tells
-    // how many threads are best from now on.
+    // how many threads are best from now on. ProgramExit where the program ends before it was this one's turn,
+    // GGML_STATUS_ABORTED where it ends within the graph.
     ggml_status compute(ggml_backend_sched_t scheduler, ggml_cgraph* graph, Work& work, bool timed = true);
 
     // Threads do not survive a fork, and a graph that waits for them never ends: BackendError in a forked child.

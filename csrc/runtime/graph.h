@@ -68,6 +68,7 @@ class Graph {
 
     // The whole input. `nbytes` must be its size.
     void set(const std::string& name, const void* data, size_t nbytes);
+    // BackendError where the device fails, ProgramExit where the program ends before the last node.
     void compute();
     // The same, node by node: seconds by label, or by ggml's name of the operator where there is none.
     std::map<std::string, double> profile();

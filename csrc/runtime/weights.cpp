@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/error.h"
+#include "runtime/program_exit.h"
 
 namespace dualar {
 
@@ -137,8 +138,7 @@ void check_tensors(const std::string& path, const std::vector<std::string>& prob
     throw ModelError(all);
 }
 
-void Weights::load() {
-    check_tensors(file_->path(), problems_);
+void Weights::place() {
     if (backend_->is_cpu()) {
         mapped_buffer_.reset(ggml_backend_cpu_buffer_from_ptr(file_->mapping(), file_->nbytes()));
         if (!mapped_buffer_) throw BackendError("[memory] the mapped file could not serve as a buffer");
@@ -148,20 +148,38 @@ void Weights::load() {
                 throw BackendError(text("[", source->name, "] could not be placed in the mapped file"));
     } else {
         mapped_buffer_ = backend_->allocate(mapped_context_.get(), "the model's weights");
-        for (const auto& [tensor, source] : mapped_) ggml_backend_tensor_set(tensor, source->data, 0, source->nbytes);
     }
     if (mapped_buffer_) ggml_backend_buffer_set_usage(mapped_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-
     prepared_buffer_ = backend_->allocate(prepared_context_.get(), "converted weights");
+    placed_ = true;
+}
+
+// What was done stays done when the end of the program breaks it off, so that another thread's load() goes on from
+// there.
+void Weights::load() {
+    check_tensors(file_->path(), problems_);
+    if (!placed_) place();
+    if (!backend_->is_cpu()) {
+        for (const auto& [tensor, source] : mapped_) {
+            check_exit();
+            ggml_backend_tensor_set(tensor, source->data, 0, source->nbytes);
+        }
+    }
     std::vector<float> staging;
-    for (const Prepared& item : prepared_) {
+    for (Prepared& item : prepared_) {
+        if (!item.fill) continue;
+        check_exit();
         staging.resize(static_cast<size_t>(ggml_nelements(item.tensor)));
         item.fill(staging.data());
         ggml_backend_tensor_set(item.tensor, staging.data(), 0, ggml_nbytes(item.tensor));
+        item.fill = nullptr;
     }
-    prepared_.clear();
-    for (const std::function<void()>& action : actions_) action();
-    actions_.clear();
+    for (std::function<void()>& action : actions_) {
+        if (!action) continue;
+        check_exit();
+        action();
+        action = nullptr;
+    }
     if (prepared_buffer_) ggml_backend_buffer_set_usage(prepared_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
 }
 

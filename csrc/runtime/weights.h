@@ -51,7 +51,7 @@ class Weights {
 
     // What was asked for and is missing, misshapen or of another type, so far.
     const std::vector<std::string>& problems() const { return problems_; }
-    // Bring the data to the device. ModelError if there are problems.
+    // Bring the data to the device. ModelError if there are problems, ProgramExit where the program ends meanwhile.
     void load();
 
     // Names under `prefix` ("" for all) that nothing asked for.
@@ -61,6 +61,7 @@ class Weights {
     const std::shared_ptr<const GgufFile>& shared_file() const { return file_; }
 
   private:
+    void place();
     ggml_tensor* mapped(const FileTensor* source, int64_t ne0, int64_t ne1);
     ggml_tensor* converted(const std::string& name, const Shape& shape, int64_t ne0, int64_t ne1);
 
@@ -78,6 +79,7 @@ class Weights {
     std::vector<std::pair<ggml_tensor*, const FileTensor*>> mapped_;
     std::vector<Prepared> prepared_;
     std::vector<std::function<void()>> actions_;
+    bool placed_ = false;
     ggml_backend_buffer_ptr mapped_buffer_;
     ggml_backend_buffer_ptr prepared_buffer_;
 };

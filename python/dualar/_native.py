@@ -1,7 +1,8 @@
 """The compiled core, as the rest of the package reaches it.
 
-Owns the import of `dualar._core` (no other module imports it), the advice where it was not built, and the way of ggml's
-log lines to Python's logging. Leaves everything that the core computes to the core.
+Owns the import of `dualar._core` (no other module imports it), the advice where it was not built or may not be loaded,
+and the way of ggml's log lines to Python's logging. Leaves everything that the core computes to the core, and so the
+end of computations when the program ends (csrc/runtime/program_exit.h).
 """
 
 from __future__ import annotations
@@ -12,6 +13,23 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 _GGML_LOGGER = "dualar.ggml"
+
+
+def _check_interpreter() -> None:
+    """ImportError in a subinterpreter: the core belongs to the process, and a second interpreter would wait for the
+    lock of the first one without end. (Asked of Python's C functions: its modules for this differ by version.)"""
+    try:
+        import ctypes
+    except ImportError:  # Python was built without it; numpy does not need it either
+        return
+    current, main = ctypes.pythonapi.PyInterpreterState_Get, ctypes.pythonapi.PyInterpreterState_Main
+    current.restype = main.restype = ctypes.c_void_p
+    if current() != main():
+        raise ImportError(
+            "[dualar] expected Python's main interpreter, got a subinterpreter: use a thread, or a process of its own "
+            "(multiprocessing, concurrent.futures.ProcessPoolExecutor)",
+            name="dualar._core",
+        )
 
 
 def _load() -> Any:
@@ -48,6 +66,7 @@ if TYPE_CHECKING:
     from dualar._core import Prefix as Prefix
     from dualar._core import WaveNetState as WaveNetState
 else:
+    _check_interpreter()
     _core = _load()
     _route_ggml_log(_core)
     BackendError = _core.BackendError

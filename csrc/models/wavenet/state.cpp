@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/error.h"
+#include "runtime/program_exit.h"
 
 namespace dualar {
 
@@ -74,6 +75,7 @@ WaveNetState::WaveNetState(std::shared_ptr<const WaveNet> model, int64_t batch)
 
 std::unique_ptr<WaveNetState> WaveNetState::copy() const {
     const OneThread::Use use(one_thread_, kName);
+    progress_.check(kName);
     auto other = std::make_unique<WaveNetState>(model_, batch_);
     other->blocks_ = blocks_;
     other->position_ = position_;
@@ -90,6 +92,7 @@ void WaveNetState::reset() {
     const OneThread::Use use(one_thread_, kName);
     for (nn::WaveNetSteps& block : blocks_) block.ring().reset();
     position_ = 0;
+    progress_.restart();
 }
 
 void WaveNetState::begin(const float* condition, int64_t steps) {
@@ -116,8 +119,10 @@ void WaveNetState::step(const std::vector<int32_t>& classes, const std::vector<f
     const OneThread::Use use(one_thread_, kName);
     model_->check_classes(classes);
     WaveNet::check_condition(condition);
+    progress_.begin(kName);
     begin(condition.data(), 1);
     advance(classes.data());
+    progress_.end();
     std::copy(logits_.begin(), logits_.end(), logits);
 }
 
@@ -126,6 +131,7 @@ void WaveNetState::prime(const std::vector<int32_t>& classes, const std::vector<
     model_->check_classes(classes);
     WaveNet::check_condition(condition);
     const int64_t samples = static_cast<int64_t>(classes.size()) / batch_;
+    progress_.begin(kName);
     WaveNet::Queues queues;
     for (const nn::WaveNetSteps& block : blocks_)
         queues.emplace_back(static_cast<size_t>(block.ring().columns() * model_->config.channels));
@@ -136,6 +142,7 @@ void WaveNetState::prime(const std::vector<int32_t>& classes, const std::vector<
         for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i].ring().write(b, queues[i].data());
     }
     position_ += samples;
+    progress_.end();
 }
 
 std::vector<int32_t> WaveNetState::generate(const std::vector<int32_t>& first, const std::vector<float>& condition,
@@ -158,7 +165,9 @@ std::vector<int32_t> WaveNetState::generate(const std::vector<int32_t>& first, c
     std::vector<int32_t> current = first;
     std::vector<int32_t> classes(static_cast<size_t>(batch_ * count));
     std::vector<float> scratch(static_cast<size_t>(levels));
+    progress_.begin(kName);
     for (int64_t t = 0; t < count; ++t) {
+        check_exit();
         if (t % kStepsAhead == 0) begin(columns.data() + t * batch_ * width, std::min(kStepsAhead, count - t));
         advance(current.data());
         for (int64_t b = 0; b < batch_; ++b) {
@@ -167,6 +176,7 @@ std::vector<int32_t> WaveNetState::generate(const std::vector<int32_t>& first, c
                                                                  temperature == 0 ? 0.0 : uniforms[at], scratch.data());
         }
     }
+    progress_.end();
     return classes;
 }
 

@@ -8,6 +8,7 @@
 
 #include "models/wavenet/wavenet.h"
 #include "runtime/one_thread.h"
+#include "runtime/progress.h"
 
 namespace dualar {
 
@@ -49,6 +50,7 @@ class WaveNetState {
     std::vector<float> hidden_;  // [B, S]
     std::vector<float> logits_;  // [B, Q]
     mutable OneThread one_thread_;
+    Progress progress_;
 };
 
 }  // namespace dualar
