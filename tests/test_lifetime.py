@@ -36,36 +36,63 @@ def test_a_graph_can_be_computed_after_a_profile_that_failed() -> None:
     assert testing.compute_after_failed_profile(_core.Runtime(threads=2)) == 6.0
 
 
+# A thread's stack is as large as the limit on the stack says (512 MB here), and then there is room for none.
 THREADLESS = """if True:
-    import resource, sys
+    import os, resource
     import numpy as np
-    from dualar._core import testing
+    from dualar import _core
 
+    os.sched_setaffinity(0, range(os.cpu_count()))
+
+    def no_more_threads():
+        with open("/proc/self/statm") as statm:
+            used = int(statm.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, -1))
+
+"""
+PACK = (
+    THREADLESS
+    + """
     def packed_product(threads):
         x, weights = np.arange(40.0).reshape(2, 20), np.arange(2000.0).reshape(100, 20)
-        return testing.product(x, weights, bias=np.zeros(100), threads=threads, variant="plain")
+        return _core.testing.product(x, weights, bias=np.zeros(100), threads=threads, variant="plain")
 
     want = packed_product(1)
-    with open("/proc/self/statm") as statm:
-        used = int(statm.read().split()[0]) * resource.getpagesize()
-    # A thread's stack is as large as the limit on the stack says (512 MB here), and now there is no room for one.
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, -1))
+    no_more_threads()
     assert np.array_equal(packed_product(4), want)
     print("packed")
 """
+)
+POOL = (
+    THREADLESS
+    + """
+    _core.Runtime(threads=2)
+    no_more_threads()
+    _core.Runtime(threads=1)
+    try:
+        _core.Runtime(threads=2)
+    except _core.BackendError as error:
+        print(error)
+"""
+)
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
-def test_weights_are_packed_where_no_thread_can_be_started() -> None:
+@pytest.mark.skipif(not Path("/proc/self/statm").exists() or os.cpu_count() == 1, reason="needs Linux and two CPUs")
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [(PACK, "packed\n"), (POOL, "[backend] could not start 2 threads\n")],
+    ids=["weights are packed by the caller", "a pool is an error"],
+)
+def test_where_no_thread_can_be_started(program: str, says: str) -> None:
     import resource
 
     def large_stacks() -> None:
         resource.setrlimit(resource.RLIMIT_STACK, (2**29, resource.getrlimit(resource.RLIMIT_STACK)[1]))
 
     done = subprocess.run(
-        [sys.executable, "-c", THREADLESS], capture_output=True, check=False, preexec_fn=large_stacks, text=True
+        [sys.executable, "-c", program], capture_output=True, check=False, preexec_fn=large_stacks, text=True
     )
-    assert (done.returncode, done.stdout) == (0, "packed\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, says), done.stderr
 
 
 # ------------------------------------------------------------------ memory

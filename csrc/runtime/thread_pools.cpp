@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "runtime/error.h"
+#include "runtime/on_threads.h"
 
 namespace dualar {
 
@@ -82,6 +83,8 @@ void ThreadPools::abandon() {
 ThreadPools::Pool& ThreadPools::pool_of(int threads) {
     const auto found = pools_.find(threads);
     if (found != pools_.end()) return found->second;
+    // ggml ends the process where it cannot start a thread.
+    if (!can_start_threads(threads - 1)) throw BackendError(text("[backend] could not start ", threads, " threads"));
     struct ggml_threadpool_params params = ggml_threadpool_params_default(threads);
     params.poll = kPollLevel;
     Pool pool;
