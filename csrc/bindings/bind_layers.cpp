@@ -103,7 +103,7 @@ class ConvStream : public LayerStream {
             conv_.taps = static_cast<int>(taps) / stride;
             conv_.upsample = stride;
             n = b * stride;
-            nn::arrange_transposed(weight.data(), a, b, taps, stride, rows.data());
+            nn::arrange_transposed(weight.data(), a, b, taps, stride, {0, n}, rows.data());
         } else {
             conv_.out = a;
             conv_.in = kind == "depthwise" ? a : b;
@@ -115,7 +115,7 @@ class ConvStream : public LayerStream {
                     for (int64_t tap = 0; tap < taps; ++tap)
                         rows[static_cast<size_t>(tap * a + c)] = weight.data()[c * taps + tap];
             } else {
-                nn::arrange_conv(weight.data(), a, b, taps, rows.data());
+                nn::arrange_conv(weight.data(), b, taps, {0, a}, rows.data());
             }
         }
         if (conv_.depthwise)

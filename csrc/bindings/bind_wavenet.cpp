@@ -121,7 +121,7 @@ py::tuple causal_conv(const py::array& x, const py::array& weight, const py::arr
     const std::vector<float> biases = reals<float>(bias, "bias", {conv.out});
     std::vector<float> history = reals<float>(queue, "queue", {conv.history(), conv.in});
     std::vector<float> rows(published.size());
-    nn::arrange_conv(published.data(), conv.out, conv.in, conv.taps, rows.data());
+    nn::arrange_conv(published.data(), conv.in, conv.taps, {0, conv.out}, rows.data());
     conv.packed = std::make_shared<nn::PackedMatrix>(rows.data(), GGML_TYPE_F32, conv.out, conv.in * conv.taps, 1);
 
     const auto backend = std::make_shared<Backend>("cpu", 1);

@@ -1,7 +1,6 @@
 #include "models/codec_weights.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "models/block_weights.h"
 #include "models/names.h"
@@ -11,31 +10,42 @@ namespace dualar {
 
 namespace {
 
-using Arrange = std::function<void(const float* published, float* arranged)>;
-
 // A weight of `n` rows of `depth`, rearranged from the published tensor: packed on the CPU, else a tensor.
 struct Matrix {
     ggml_tensor* tensor = nullptr;
     std::shared_ptr<const nn::PackedMatrix> packed;
 };
 
+// arrange(published, rows, arranged): some rows, of float or ggml_fp16_t.
+template <class Arrange>
+nn::PackedMatrix pack(const FileTensor& source, int64_t n, int64_t depth, int threads, const Arrange& arrange) {
+    if (source.type == GGML_TYPE_F16) {
+        const auto* published = static_cast<const ggml_fp16_t*>(source.data);
+        const auto fill = [&](int64_t first, int64_t count, void* rows) {
+            arrange(published, nn::Rows{first, count}, static_cast<ggml_fp16_t*>(rows));
+        };
+        return nn::PackedMatrix(nn::PackedMatrix::Fill(fill), GGML_TYPE_F16, n, depth, threads);
+    }
+    const std::vector<float> converted = source.type == GGML_TYPE_F32 ? std::vector<float>{} : to_float(source);
+    const float* published = converted.empty() ? static_cast<const float*>(source.data) : converted.data();
+    const auto fill = [&](int64_t first, int64_t count, void* rows) {
+        arrange(published, nn::Rows{first, count}, static_cast<float*>(rows));
+    };
+    return nn::PackedMatrix(nn::PackedMatrix::Fill(fill), GGML_TYPE_F32, n, depth, threads);
+}
+
+template <class Arrange>
 Matrix read_matrix(Weights& weights, const std::string& name, const Shape& published, int64_t n, int64_t depth,
                    const Arrange& arrange) {
     const FileTensor* source = weights.require(name, published);
     if (source == nullptr) return {};
-    const auto fill = [source, arrange](float* out) { arrange(to_float(*source).data(), out); };
-    if (!weights.on_cpu()) return {weights.prepared(name, depth, n, fill), nullptr};
+    if (!weights.on_cpu()) {
+        const auto fill = [=](float* out) { arrange(to_float(*source).data(), nn::Rows{0, n}, out); };
+        return {weights.prepared(name, depth, n, fill), nullptr};
+    }
     auto packed = std::make_shared<nn::PackedMatrix>();
     weights.on_load([=, &file = weights.file(), threads = weights.threads()] {
-        std::vector<float> rows(static_cast<size_t>(n * depth));
-        fill(rows.data());
-        if (source->type == GGML_TYPE_F16) {  // back to what they were: nothing is lost
-            std::vector<ggml_fp16_t> halves(rows.size());
-            ggml_fp32_to_fp16_row(rows.data(), halves.data(), n * depth);
-            *packed = nn::PackedMatrix(halves.data(), GGML_TYPE_F16, n, depth, threads);
-        } else {
-            *packed = nn::PackedMatrix(rows.data(), GGML_TYPE_F32, n, depth, threads);
-        }
+        *packed = pack(*source, n, depth, threads, arrange);
         file.forget(*source);
     });
     return {nullptr, packed};
@@ -57,7 +67,9 @@ nn::Conv read_conv(Weights& weights, const std::string& name, int64_t in, int64_
     conv.dilation = dilation;
     conv.stride = stride;
     set_weight(conv, read_matrix(weights, name + ".weight", {out, in, taps}, out, in * taps,
-                                 [=](const float* from, float* to) { nn::arrange_conv(from, out, in, taps, to); }));
+                                 [=](const auto* from, nn::Rows rows, auto* to) {
+                                     nn::arrange_conv(from, in, taps, rows, to);
+                                 }));
     if (bias) conv.bias = weights.vector(name + ".bias", out);
     return conv;
 }
@@ -86,16 +98,18 @@ nn::Conv read_transposed(Weights& weights, const std::string& name, int64_t in, 
     conv.taps = kernel / stride;
     conv.upsample = stride;
     set_weight(conv, read_matrix(weights, name + ".weight", {in, out, kernel}, out * stride, in * conv.taps,
-                                 [=](const float* from, float* to) {
-                                     nn::arrange_transposed(from, in, out, kernel, stride, to);
+                                 [=](const auto* from, nn::Rows rows, auto* to) {
+                                     nn::arrange_transposed(from, in, out, kernel, stride, rows, to);
                                  }));
     conv.bias = weights.vector(name + ".bias", out);
     return conv;
 }
 
 nn::Linear read_codec_linear(Weights& weights, const std::string& name, int64_t rows, int64_t columns) {
-    const Matrix matrix = read_matrix(weights, name, {rows, columns}, rows, columns,
-                                      [=](const float* from, float* to) { std::copy_n(from, rows * columns, to); });
+    const Matrix matrix =
+        read_matrix(weights, name, {rows, columns}, rows, columns, [=](const auto* from, nn::Rows some, auto* to) {
+            std::copy_n(from + some.first * columns, some.count * columns, to);
+        });
     return {matrix.tensor, nullptr, matrix.packed};
 }
 

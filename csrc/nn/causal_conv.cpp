@@ -6,25 +6,29 @@
 
 namespace dualar::nn {
 
-void arrange_conv(const float* published, int64_t out, int64_t in, int64_t taps, float* arranged) {
-    for (int64_t o = 0; o < out; ++o)
-        for (int64_t i = 0; i < in; ++i)
-            for (int64_t tap = 0; tap < taps; ++tap)
-                arranged[(o * taps + tap) * in + i] = published[(o * in + i) * taps + tap];
+template <class Value>
+void arrange_conv(const Value* published, int64_t in, int64_t taps, Rows rows, Value* arranged) {
+    for (int64_t o = rows.first; o < rows.first + rows.count; ++o)
+        for (int64_t tap = 0; tap < taps; ++tap)
+            for (int64_t i = 0; i < in; ++i) *arranged++ = published[(o * in + i) * taps + tap];
 }
 
-void arrange_transposed(const float* published, int64_t in, int64_t out, int64_t kernel, int64_t stride,
-                        float* arranged) {
+template <class Value>
+void arrange_transposed(const Value* published, int64_t in, int64_t out, int64_t kernel, int64_t stride, Rows rows,
+                        Value* arranged) {
     const int64_t taps = kernel / stride;
-    for (int64_t r = 0; r < stride; ++r)
-        for (int64_t o = 0; o < out; ++o)
-            for (int64_t tap = 0; tap < taps; ++tap) {
-                const int64_t back = taps - 1 - tap;  // oldest tap first
-                for (int64_t i = 0; i < in; ++i)
-                    arranged[((r * out + o) * taps + tap) * in + i] =
-                        published[(i * out + o) * kernel + r + back * stride];
-            }
+    for (int64_t row = rows.first; row < rows.first + rows.count; ++row)
+        for (int64_t tap = 0; tap < taps; ++tap) {
+            const int64_t back = taps - 1 - tap;  // oldest tap first
+            const Value* from = published + row % out * kernel + row / out + back * stride;
+            for (int64_t i = 0; i < in; ++i) *arranged++ = from[i * out * kernel];
+        }
 }
+
+template void arrange_conv(const float*, int64_t, int64_t, Rows, float*);
+template void arrange_conv(const ggml_fp16_t*, int64_t, int64_t, Rows, ggml_fp16_t*);
+template void arrange_transposed(const float*, int64_t, int64_t, int64_t, int64_t, Rows, float*);
+template void arrange_transposed(const ggml_fp16_t*, int64_t, int64_t, int64_t, int64_t, Rows, ggml_fp16_t*);
 
 ConvState::ConvState(const Backend& backend, const std::vector<Size>& sizes) {
     const ggml_init_params params{/*mem_size=*/(sizes.size() + 1) * ggml_tensor_overhead(), /*mem_buffer=*/nullptr,

@@ -30,13 +30,21 @@ struct Conv {
     int64_t history() const { return int64_t{taps - 1} * dilation + 1 - stride; }
 };
 
-// Rearrange published weights for Conv::weight.
+// Rows `first` to `first + count` of a matrix.
+struct Rows {
+    int64_t first;
+    int64_t count;
+};
+
+// Rearrange published weights, float or ggml_fp16_t, for some rows of Conv::weight.
 // conv: numpy [out, in, taps] (in is 1 when depthwise) -> row o: [tap][in]; depthwise -> row tap: [channel].
-void arrange_conv(const float* published, int64_t out, int64_t in, int64_t taps, float* arranged);
+template <class Value>
+void arrange_conv(const Value* published, int64_t in, int64_t taps, Rows rows, Value* arranged);
 // transposed: numpy [in, out, kernel], kernel a multiple of stride -> row (r, o): [tap][in], where the tap that
 // reads column t - m is published[in, o, r + m * stride].
-void arrange_transposed(const float* published, int64_t in, int64_t out, int64_t kernel, int64_t stride,
-                        float* arranged);
+template <class Value>
+void arrange_transposed(const Value* published, int64_t in, int64_t out, int64_t kernel, int64_t stride, Rows rows,
+                        Value* arranged);
 
 // The columns that each convolution of a stream has seen last, on the device. Zero at the start.
 class ConvState {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "runtime/host_table.h"
 #include "runtime/on_threads.h"
@@ -65,36 +66,57 @@ bool PackedMatrix::can_pack(ggml_type type) {
     return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || quantized_of(type).has_value();
 }
 
-PackedMatrix::PackedMatrix(const void* rows, ggml_type type, int64_t n, int64_t depth, int threads,
-                           const CpuKernels& kernels)
-    : kernels_(&kernels), n_(n), depth_(depth), quantized_(quantized_of(type)) {
-    const size_t row_bytes = ggml_row_size(type, depth);
+template <class RowsOf>
+void PackedMatrix::pack(const RowsOf& rows_of, ggml_type type, int threads) {
+    const size_t row_bytes = ggml_row_size(type, depth_);
     if (narrow()) {
-        allocate(static_cast<size_t>(n * depth) * sizeof(float));
-        to_float(rows, type, static_cast<float*>(data_.get()), n * depth);
+        std::vector<char> room(static_cast<size_t>(n_) * row_bytes);
+        allocate(static_cast<size_t>(n_ * depth_) * sizeof(float));
+        to_float(rows_of(0, n_, room.data()), type, static_cast<float*>(data_.get()), n_ * depth_);
         return;
     }
     half_ = type == GGML_TYPE_F16;
     const size_t value = half_ ? sizeof(ggml_fp16_t) : sizeof(float);
     const size_t panel =
-        quantized_ ? kernels.panel_bytes(*quantized_, depth) : static_cast<size_t>(depth * width()) * value;
+        quantized_ ? kernels_->panel_bytes(*quantized_, depth_) : static_cast<size_t>(depth_ * width()) * value;
     allocate(static_cast<size_t>(panels()) * panel);
-    const auto pack = [&](int ith) {
+    const auto pack_share = [&](int ith) {
+        std::vector<char> room(static_cast<size_t>(width()) * row_bytes);
         for (int64_t p = panels() * ith / threads; p < panels() * (ith + 1) / threads; ++p) {
             const int64_t first = p * width();
-            const int64_t count = std::min(width(), n - first);
-            const char* from = static_cast<const char*>(rows) + static_cast<size_t>(first) * row_bytes;
+            const int64_t count = std::min(width(), n_ - first);
+            const void* from = rows_of(first, count, room.data());
             char* to = static_cast<char*>(data_.get()) + static_cast<size_t>(p) * panel;
             if (quantized_)
-                kernels.pack(*quantized_, from, row_bytes, count, depth, to);
+                kernels_->pack(*quantized_, from, row_bytes, count, depth_, to);
             else if (half_)
-                pack_values(reinterpret_cast<const ggml_fp16_t*>(from), count, depth, width(),
+                pack_values(static_cast<const ggml_fp16_t*>(from), count, depth_, width(),
                             reinterpret_cast<ggml_fp16_t*>(to));
             else
-                pack_values(reinterpret_cast<const float*>(from), count, depth, width(), reinterpret_cast<float*>(to));
+                pack_values(static_cast<const float*>(from), count, depth_, width(), reinterpret_cast<float*>(to));
         }
     };
-    on_threads(threads, pack);
+    on_threads(threads, pack_share);
+}
+
+PackedMatrix::PackedMatrix(const void* rows, ggml_type type, int64_t n, int64_t depth, int threads,
+                           const CpuKernels& kernels)
+    : kernels_(&kernels), n_(n), depth_(depth), quantized_(quantized_of(type)) {
+    const size_t row_bytes = ggml_row_size(type, depth);
+    const auto in_place = [=](int64_t first, int64_t, void*) -> const void* {
+        return static_cast<const char*>(rows) + static_cast<size_t>(first) * row_bytes;
+    };
+    pack(in_place, type, threads);
+}
+
+PackedMatrix::PackedMatrix(const Fill& fill, ggml_type type, int64_t n, int64_t depth, int threads,
+                           const CpuKernels& kernels)
+    : kernels_(&kernels), n_(n), depth_(depth), quantized_(quantized_of(type)) {
+    const auto filled = [&](int64_t first, int64_t count, void* room) -> const void* {
+        fill(first, count, room);
+        return room;
+    };
+    pack(filled, type, threads);
 }
 
 void PackedMatrix::describe(PackedProduct& product) const {

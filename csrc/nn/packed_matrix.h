@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -17,6 +18,10 @@ class PackedMatrix {
     PackedMatrix() = default;
     // rows: n rows of `depth` values of a type that can_pack(), as ggml has them; packed on `threads` threads.
     PackedMatrix(const void* rows, ggml_type type, int64_t n, int64_t depth, int threads,
+                 const CpuKernels& kernels = *cpu_kernels().front());
+    // The same of rows that are arranged from another order, a few at a time: fill(first, count, rows) writes them.
+    using Fill = std::function<void(int64_t first, int64_t count, void* rows)>;
+    PackedMatrix(const Fill& fill, ggml_type type, int64_t n, int64_t depth, int threads,
                  const CpuKernels& kernels = *cpu_kernels().front());
     static bool can_pack(ggml_type type);
 
@@ -36,6 +41,9 @@ class PackedMatrix {
         void operator()(void* memory) const;
     };
     void allocate(size_t bytes);
+    // rows_of(first, count, room): where these rows are; they may be put into `room`.
+    template <class RowsOf>
+    void pack(const RowsOf& rows_of, ggml_type type, int threads);
     // So few rows that panels would be mostly empty: kept as rows instead, for dot products.
     bool narrow() const { return n_ <= 2 && !quantized_; }
     int64_t width() const { return quantized_ ? kernels_->quantized_width : kernels_->width; }
