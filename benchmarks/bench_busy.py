@@ -33,6 +33,7 @@ from dualar import _core
 
 Work = Callable[[], object]
 
+SETTLE_SECONDS = 6.0  # the engine takes some seconds to find that its neighbours are gone
 TEXT = "seven three nine turn on the kitchen light"
 
 
@@ -151,8 +152,9 @@ def main() -> None:
         mean_ms(work, 0.5)
         quiet: list[float] = []
         ratios: dict[int, list[float]] = {count: [] for count in options.neighbours}
-        for _ in range(options.rounds):
-            time.sleep(0.2)
+        for turn in range(options.rounds):
+            if turn > 0:
+                mean_ms(work, SETTLE_SECONDS)
             quiet.append(mean_ms(work, options.seconds))
             for count in options.neighbours:
                 with neighbours(count, nice=options.nice):
