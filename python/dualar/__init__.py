@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from dualar.voices.voice import Voice
     from dualar.wavenet import WaveNet, WaveNetState
 
-# Public name -> the module that has it. A name that is a module itself stands with "".
+# Public name -> the module that has it; "" where the name is itself a module.
 _HOMES = {
     "Audio": "audio.clip",
     "AudioChunk": "speech.stream",

@@ -1,7 +1,7 @@
-"""Where modules of earlier versions went, so that pickles and imports that name them still work.
+"""Keeps the module names of earlier versions, so that pickles and imports with these names still work.
 
-Owns the list, and the import hook that makes a stand-in for such a module on its first import: its names are looked up
-in the modules that have them now. Nothing in the package imports by these names.
+Owns the list of such modules, and the import hook that makes a stand-in for one on its first import: its names are
+looked up in the modules that have them now. Nothing in the package imports by the old names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOVED: dict[str, tuple[str, ...]] = {
     "voice_files": ("voices.formats",),
     "voice_store": ("voices.store", "voices.name"),
 }
-"""Module of an earlier version -> the modules that have its names now, both below `dualar`."""
+"""Module of an earlier version -> the modules that have its names now, all below `dualar`."""
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -61,6 +61,6 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Let the modules of the list be imported; once a process."""
+    """Make the modules of the list importable; a second call does nothing."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

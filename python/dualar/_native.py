@@ -1,8 +1,8 @@
-"""The compiled core, as the rest of the package reaches it.
+"""Imports the compiled core for the rest of the package.
 
-Owns the import of `dualar._core` (no other module imports it), the advice where it was not built or may not be loaded,
-and the way of ggml's log lines to Python's logging. Leaves everything that the core computes to the core, and so the
-end of computations when the program ends (csrc/runtime/program_exit.h).
+Owns the import of `dualar._core` (no other module imports it), the error texts where it was not built or may not be
+loaded, and the passing of ggml's log lines to Python's logging. Leaves what the core offers to `_core.pyi`, and ending
+its computations when the program ends to the core (csrc/runtime/program_exit.h).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _route_ggml_log(core: Any) -> None:
             logger.log(level, "%s", line)
 
     core.set_log_sink(sink)
-    atexit.register(core.set_log_sink, None)  # ggml may still speak while the interpreter goes away
+    atexit.register(core.set_log_sink, None)  # ggml may still log while the interpreter shuts down
 
 
 if TYPE_CHECKING:

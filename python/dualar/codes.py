@@ -1,4 +1,4 @@
-"""Code matrices: the one check of what a caller hands in as codes.
+"""The checks of code matrices that callers give.
 
 Owns `check_codes` (codes for a codec, which may clamp) and `require_codes` (codes for a prompt or a voice, which must
 be in range). Leaves what the codes mean to the codec and the prompts.
@@ -18,7 +18,7 @@ def check_codes(
 ) -> npt.NDArray[np.int32]:
     """A code matrix as int32 [num_codebooks, T], or ValueError saying what is wrong with it.
 
-    limits: what each codebook's codes must be below [num_codebooks]; None where the codec clamps them.
+    limits [num_codebooks]: the sizes of the codebooks, which codes must be below; None where the codec clamps codes.
     """
     array: npt.NDArray[Any] = np.asarray(codes)
     if array.ndim != 2 or array.shape[0] != num_codebooks:
@@ -38,7 +38,7 @@ def check_codes(
                 f"[codes] expected codes below {limits[codebook]}, got {int(array[codebook, frame])} at codebook "
                 f"{codebook}, frame {frame}"
             )
-    # Codes that the codec clamps only have to survive the narrowing here.
+    # The codec clamps codes that are too large: narrowed to int32, they only have to stay too large.
     narrowed: npt.NDArray[np.int32] = np.minimum(array.astype(np.uint64), np.uint64(2**31 - 1)).astype(np.int32)
     return narrowed
 

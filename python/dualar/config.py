@@ -1,8 +1,8 @@
 """Options as frozen dataclasses, checked when they are made.
 
 Owns every option's default, range and error text; nothing here computes. The samplers that read a `SamplingConfig`
-are in `dualar.sampling`, the rules that read a `GenerationConfig` in `dualar.generation`. Each family of samplers is a
-class that has only its own options, so an option of another family cannot be given and then ignored.
+are in `dualar.sampling`, the rules that read a `GenerationConfig` in `dualar.generation`. Each kind of sampler is a
+class with only its own options, so that no option can be given that its sampler would ignore.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 DEFAULT_MAX_NEW_TOKENS = 1024
-MOST_ROWS = 256  # that a batch may have: of the core's Batch
+MOST_ROWS = 256  # of a batch; the core's Batch has the same limit
 
 _INT_MAX = 2**31 - 1
 
 
 def option(default: Any, low: float, high: float, text: str, *, optional: bool = False) -> Any:
-    """A field with a range (both ends allowed). Whole numbers only where `low` is an int; None if `optional`.
+    """A dataclass field with a range, both ends allowed. Where `low` is an int, only whole numbers; None if `optional`.
 
-    The range and `text` stay in the field's metadata, where a command line finds them for its help.
+    The range and `text`, which describes the option, stay in the field's metadata.
     """
     return field(default=default, metadata={"low": low, "high": high, "optional": optional, "help": text})
 
@@ -29,7 +29,7 @@ def option(default: Any, low: float, high: float, text: str, *, optional: bool =
 class Validated:
     """Base of the option classes: checks each `option` field on creation and stores it as a plain int or float."""
 
-    family: ClassVar[str]
+    family: ClassVar[str]  # what the options belong to, in error texts; of a SamplingConfig, the sampler's name
 
     def __post_init__(self) -> None:
         for f in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
@@ -55,17 +55,17 @@ def check_option(where: str, value: Any, metadata: Any) -> int | float | None:
 
 
 def whole_number(where: str, value: Any, low: int, high: int = _INT_MAX) -> int:
-    """`value` as a plain int; ValueError if it is none, or out of range."""
+    """`value` as a plain int; ValueError if it is no whole number, or out of range."""
     return int(check_option(where, value, {"low": low, "high": high, "optional": False}) or 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig(Validated):
-    """How a token is drawn from a row of logits: one of three published families.
+    """How a token is drawn from a row of logits: the options of one of three published samplers.
 
     Made by `SamplingConfig.fish(...)`, `.hf(...)` or `.cosyvoice(...)`, whose keyword options are the fields of
     `FishSampling`, `HFSampling` and `CosyVoiceSampling`. `temperature` 0 is greedy (lowest id on ties), `top_k` <= 0
-    means all. ValueError if a value is out of range, TypeError for an option that the family does not have.
+    means all. ValueError if a value is out of range, TypeError for an option that the sampler does not have.
     """
 
     fish: ClassVar[type[FishSampling]]
@@ -83,7 +83,7 @@ class SamplingConfig(Validated):
 
     @property
     def history_windows(self) -> tuple[int, int]:
-        """How many earlier draws count: (main codebook, this frame's residual codes). -1 is all of them."""
+        """How many earlier draws count as repeats: (of main tokens, of this frame's residual codes); -1 is all."""
         raise NotImplementedError
 
     @property
@@ -93,9 +93,9 @@ class SamplingConfig(Validated):
 
     @staticmethod
     def from_options(family: str, **options: Any) -> SamplingConfig:
-        """The config of a family by its name, as a command line or a request has it.
+        """The config of the sampler named `family`: "fish", "hf" or "cosyvoice".
 
-        ValueError for an unknown family, an option that the family does not have, or a value out of range.
+        ValueError for an unknown name, an option that the sampler does not have, or a value out of range.
         """
         if family not in FAMILIES:
             raise ValueError(f"[sampling] expected a family among {', '.join(FAMILIES)}, got {family!r}")
@@ -104,7 +104,7 @@ class SamplingConfig(Validated):
         return defaults.with_options(**options)
 
     def with_options(self, **options: Any) -> SamplingConfig:
-        """The same with other options. ValueError for one that the family does not have, or a value out of range."""
+        """The same with other values. ValueError for an option that the sampler does not have, or one out of range."""
         known = [f.name for f in fields(self)]
         for name in options:
             if name not in known:
@@ -116,7 +116,7 @@ class SamplingConfig(Validated):
 
 @dataclass(frozen=True, kw_only=True)
 class FishSampling(SamplingConfig):
-    """The S2 family: top-k and top-p on the untempered softmax, then temperature, then a redraw on repeats (RAS)."""
+    """S2's sampler: top-k and top-p on the untempered softmax, then temperature, then a redraw on repeats (RAS)."""
 
     family: ClassVar[str] = "fish"
 
@@ -134,7 +134,7 @@ class FishSampling(SamplingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class HFSampling(SamplingConfig):
-    """The transformers family at Qwen3-TTS's defaults: repetition penalty, temperature, top-k, top-p, in this order."""
+    """The transformers library's with Qwen3-TTS's defaults: repetition penalty, temperature, top-k, top-p, in order."""
 
     family: ClassVar[str] = "hf"
 
@@ -201,10 +201,10 @@ class StallGuard(Validated):
     repeat_frames: int = option(120, 0, _INT_MAX, "most frames that the main code may repeat; 0 is off")
     max_period: int = option(4, 1, 64, "longest cycle of main codes that counts as repeating; 1 is the same code")
     frames_per_text_token: float = option(40.0, 0.0, 1e6, "most frames for each token of the text; 0 is off")
-    min_frames: int = option(256, 1, _INT_MAX, "what a very short text may take all the same")
+    min_frames: int = option(256, 1, _INT_MAX, "frames that even a very short text may take")
 
     def frame_limit(self, text_tokens: int) -> int | None:
-        """Most frames for a text of so many tokens, None if that rule is off."""
+        """Most frames for a text of `text_tokens` tokens; None where frames_per_text_token is 0."""
         if self.frames_per_text_token == 0:
             return None
         return max(self.min_frames, math.ceil(self.frames_per_text_token * text_tokens))
@@ -215,7 +215,7 @@ DEFAULT_STALL_GUARD = StallGuard()
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig(Validated):
-    """What the loop of `generate` is asked for. `max_new_tokens` None is 1024, or what the context leaves if less."""
+    """The checked options of a request for codes. `max_new_tokens` None is 1024, or what the context leaves if less."""
 
     family: ClassVar[str] = "generate"
 

@@ -1,6 +1,6 @@
-"""The voice in the package: where its model file is, which words it knows, and what to say where a build has none.
+"""The voice in the package: where its model file is, which words it knows, and the error text of a build without it.
 
-The files are made by `training/` in the source tree, whose README tells how, and what they are made from.
+Leaves loading the file to `engine.py`. `training/` in the source tree makes the files; its README says how and of what.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A loaded model file, from text to sound.
+"""`Engine`: a loaded model file, which turns text into speech.
 
-Owns `load` and `Engine`: its lifetime and its verbs. Leaves the parts of a file to `loading.py`, what a verb does to
-`dualar.speech` and `dualar.narration`, and what differs between families of models to `dualar.families`.
+Owns `load`, and `Engine` with its lifetime and its verbs (the methods that make something). Leaves the parts of a file
+to `loading.py`, what a verb does to `dualar.speech` and `dualar.narration`, and what differs between families of models
+to `dualar.families`.
 """
 
 from __future__ import annotations
@@ -55,18 +56,17 @@ def load(
     """Load a GGUF file; use the result as a context manager, or close() it.
 
     path: the file, by default the package's own voice (training/README.md), where this build has one. device: a name
-    that `dualar.devices()` lists. threads: CPU threads at most, by default the cores that the machine and its container
-    allow; no more than their CPUs are started, and fewer are used where more would wait for one another. Their number
-    changes no bit of a result. fast_ar: "cached" (quick) or "recompute" (the stateless check; the same codes). kv_type:
-    "f32", "f16" or "auto" (f32 for F32 weights, else f16). tokenizer: a tokenizer.json or a Tokenizer, by default the
-    one in the file, beside it or in its parent folder. im_end_id: the token that ends speech, by default the
-    tokenizer's `<|im_end|>`. prefix_cache_bytes: how much of voices' prompts to keep computed, so that the next request
-    with a voice begins sooner; 0 keeps none. lexicon: for a model that reads phonemes, words to say in another way than
-    it would: a file with a word and its phonemes in each line, or a mapping.
+    that `dualar.devices()` lists. threads: most CPU threads to use, by default as many as the machine and its container
+    allow; never more are started than there are CPUs, and fewer are used where more would wait for each other. Their
+    number changes no bit of a result. fast_ar: "cached" (quick) or "recompute" (slow, for checks; the same codes).
+    kv_type: type of the attention cache, "f32", "f16" or "auto" (f32 for F32 weights, else f16). tokenizer: a
+    tokenizer.json or a Tokenizer, by default the one beside the file, in its parent folder or in it. im_end_id: the
+    token that ends speech, by default the tokenizer's `<|im_end|>`. prefix_cache_bytes: how many bytes of computed
+    recordings of voices to keep, so that the next request with the same voice begins sooner; 0 keeps none. lexicon: for
+    a model that reads phonemes, how to say certain words: a file with a word and its phonemes in each line, or a map.
 
-    Errors: ValueError for a bad option; ModelError for a file that is missing, damaged or of another kind;
-    BackendError for a device that this build or machine lacks; FileNotFoundError where no path is given and this build
-    has no voice.
+    Errors: ValueError for a bad option; ModelError for a file that is missing, damaged or no model file; BackendError
+    for a device that this build or machine lacks; FileNotFoundError where no path is given and this build has no voice.
     """
     return Engine(
         default_model() if path is None else path, device=device, threads=threads, fast_ar=fast_ar, kv_type=kv_type,
@@ -77,8 +77,8 @@ def load(
 class Engine:
     """One model file on one device. Made by `load`.
 
-    Requests do not see each other: each has its own session, and one engine may serve several threads, whose
-    computations take turns. An engine does not survive a fork: in the child, each use is a BackendError.
+    Requests are independent: each has its own session. One engine may serve several threads, whose computations take
+    turns. An engine cannot be used in a forked child: each use there is a BackendError.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Engine:
         prefix_cache_bytes: int = DEFAULT_PREFIX_CACHE_BYTES,
         lexicon: LexiconLike | None = None,
     ) -> None:
-        """As `load`, which is the way to make one; path may also be a file that is open already."""
+        """Use `load` to make one. path may also be an open file; the other options are those of `load`."""
         one_of("fast_ar", fast_ar, get_args(FastAR))
         one_of("kv_type", kv_type, get_args(KvType))
         im_end_id = number("im_end_id", im_end_id, 0)
@@ -111,10 +111,10 @@ class Engine:
 
     @property
     def parts(self) -> EngineParts:
-        """What the engine is made of, for the package's own faces: no part of the public interface.
+        """The model, codec, tokenizer and options, for the package's own modules: not part of the public interface.
 
-        A request takes it once, because close() may come from another thread. ValueError once closed, BackendError in a
-        forked child.
+        A request takes them once, so that a close() by another thread does not stop it. ValueError once closed,
+        BackendError in a forked child.
         """
         parts = self._parts
         if parts is None:
@@ -141,7 +141,7 @@ class Engine:
     def model(self) -> CoreModel:
         """The Slow-AR and Fast-AR, as a DualAR or a Qwen3TTS.
 
-        ModelError where the file has none, or nothing tells which token ends speech.
+        ModelError where the file has none, or where neither tokenizer nor im_end_id says which token ends speech.
         """
         return self.parts.model
 
@@ -157,16 +157,16 @@ class Engine:
 
     @property
     def prefix_cache(self) -> PrefixCache:
-        """What is kept of voices' prompts: nbytes, entries, limit (to set), clear(). It changes no result."""
+        """The cache of computed recordings: nbytes, entries, limit (may be set), clear(). It changes no result."""
         return self.parts.prefix_cache
 
     @property
     def sampling(self) -> SamplingConfig:
-        """How codes are drawn where a request does not say: the family's, or what the file was published with."""
+        """How codes are drawn unless a request says: the family's default, or what the file was published with."""
         return self.parts.sampling
 
     def spoken(self, text: str) -> Spoken:
-        """What this model says of `text`: its phonemes, and each word with the place in the text that it stands for.
+        """How this model says `text`: its phonemes, and each spoken word with the place in the text it stands for.
 
         ValueError for a text that the model's front end cannot read; ModelError for a model that reads letters.
         """
@@ -188,14 +188,14 @@ class Engine:
     def clone(
         self, audio_or_path: AudioSource, transcript: str | None = None, *, sample_rate: int | None = None
     ) -> Voice:
-        """A recording and the text that is spoken in it, to a Voice for `voice=`; keep it with `Voice.save`.
+        """Make a Voice of a recording and the text that is spoken in it, for `voice=`; `Voice.save` keeps it.
 
         audio_or_path: a sound file as for `dualar.read_audio`, or float samples [n] or [n, channels] in [-1, 1] at
-        sample_rate, by default the codec's. transcript: may be left out where the model has a speaker encoder
+        sample_rate (Hz), by default the codec's. transcript: may be left out where the model has a speaker encoder
         (Qwen3-TTS's "base"); the voice is then the speaker's vector alone, less like the recording. Errors: as for
-        `read_audio` and `Codec.encode`; ValueError for no samples, or too few of them to tell a voice, a transcript
-        without words, none where it is needed, or a sample_rate beside a file, which has its own; ModelError for a
-        model that was not made to clone voices.
+        `read_audio` and `Codec.encode`; ValueError for no samples, too few for a speaker's vector, a transcript without
+        words, a missing transcript where one is needed, or a sample_rate given with a file, which has its own;
+        ModelError for a model that was not made to clone voices.
         """
         parts = self.parts
         codec, encoder = parts.codec, parts.speaker_encoder
@@ -204,7 +204,7 @@ class Engine:
         return clone_voice(codec, audio_or_path, transcript, speaker_encoder=encoder, sample_rate=sample_rate)
 
     def plan(self, text: str, config: NarrationConfig | None = None) -> TextPlan:
-        """How `narrate` would cut a text into pieces; its `is_long` says whether the text is for `narrate` at all.
+        """How `narrate` would cut a text into pieces; `is_long` of the plan says whether there are several.
 
         ValueError for a text with nothing to speak.
         """
@@ -224,11 +224,11 @@ class Engine:
         on_decode: Callable[[int, int], object] | None = None,
         **options: Unpack[SpeechOptions],
     ) -> Audio:
-        """Text to speech. options: the fields of `SpeechRequest`; on_decode is called with (frames decoded, frames) per
-        block.
+        """Text to speech. options: the fields of `SpeechRequest`. on_decode is called with (frames decoded so far, all
+        frames) while the codes are decoded.
 
-        A model may end before its first frame. Then the Audio has no samples, and saving it is a ValueError;
-        min_tokens_before_end=1 rules it out.
+        A model may end the speech before its first frame: then the Audio has no samples, and saving it is a ValueError.
+        min_tokens_before_end=1 prevents this.
 
         Errors: as for `generate`; ValueError for text that is empty or cannot be encoded, for a voice that is unknown,
         damaged or made by another codec, and for an option that the model does not have; ModelError where the file
@@ -247,13 +247,14 @@ class Engine:
     ) -> SpeechStream:
         """Text to speech, chunk by chunk as it is made: an iterator of AudioChunk, to be closed or used with `with`.
 
-        frames_per_chunk: how many frames a chunk has; of several numbers, each is for one chunk and the last for all
-        the rest, so (1, 2, 4, 8) starts at once and grows cheaper. The last chunk may be shorter. max_ahead: chunks
-        that may wait to be taken; the work stops while so many do. options: the fields of `SpeechRequest`. The codes
-        are those of `synthesize` with the same options, the samples too, but for rounding. After the last chunk
-        `result` has the whole Generation. Computing starts with the call, in a thread of its own, which calls on_frame.
+        frames_per_chunk: how many frames a chunk has; several numbers are for one chunk each, the last of them for all
+        that follow: (1, 2, 4, 8) starts at once and goes on in larger, cheaper steps. The last chunk may be shorter.
+        max_ahead: how many chunks may wait to be taken before the work pauses. options: the fields of `SpeechRequest`.
+        The codes are those of `synthesize` with the same options, the samples too, but for rounding. After the last
+        chunk `result` has the whole Generation. Computing starts with the call, in a thread of its own, which also
+        calls on_frame.
 
-        Errors: as for `synthesize`, those of the model or the device from the iterator.
+        Errors: as for `synthesize`; those of the model or the device are raised by the iterator.
         """
         return verbs.stream(
             self.parts, SpeechRequest.of(text, **options), frames_per_chunk=frames_per_chunk, max_ahead=max_ahead,
@@ -261,9 +262,9 @@ class Engine:
         )  # fmt: skip
 
     def batch(self, *, max_rows: int = DEFAULT_MAX_ROWS, max_kv_bytes: int | None = None) -> Batch:
-        """A Batch, which requests join and leave while it runs.
+        """A Batch, which requests may join and leave while it runs.
 
-        max_rows: rows at once, 1 to 256. max_kv_bytes: of their KV caches together; None is no limit.
+        max_rows: most rows at once, 1 to 256. max_kv_bytes: most bytes of their KV caches together; None is no limit.
         """
         return verbs.batch(self.parts, max_rows=max_rows, max_kv_bytes=max_kv_bytes)
 
@@ -274,12 +275,12 @@ class Engine:
         max_rows: int = DEFAULT_MAX_ROWS,
         max_kv_bytes: int | None = None,
     ) -> Iterator[BatchResult[Generation]]:
-        """Codes for many prompts, max_rows at a time: each request's result as it ends, so in any order.
+        """Codes for many prompts, max_rows at a time: yields each result when its request ends, so in any order.
 
-        A row that fails has its error in its result and does not disturb the others; `BatchResult.get` raises it. So
-        does one whose `on_frame` raises. Requests start in order, as rows and memory become free. Closing the iterator
-        cancels what still runs. ValueError, before anything is computed, for a request that is wrong or needs more than
-        max_kv_bytes for itself.
+        Where a request fails, or its `on_frame` raises, its result has the error, which `BatchResult.get` raises; the
+        others go on. Requests start in order, as rows and memory become free. Closing the iterator cancels those that
+        still run. ValueError, before anything is computed, for a request out of range, or one that needs more than
+        max_kv_bytes by itself.
         """
         return generate_batch(self.batch(max_rows=max_rows, max_kv_bytes=max_kv_bytes), requests)
 
@@ -290,10 +291,10 @@ class Engine:
         max_rows: int = DEFAULT_MAX_ROWS,
         max_kv_bytes: int | None = None,
     ) -> Iterator[BatchResult[Audio]]:
-        """Speech for many texts, as `generate_batch`: each one's Audio as it ends.
+        """Speech for many texts, as `generate_batch`: yields each Audio when its text is spoken.
 
-        A text is decoded when it has ended, while the others wait: the decoder is bound by arithmetic and not by
-        reading its weights, so nothing would be gained by decoding several at once (`benchmarks/bench_codec.py`).
+        A text's codes are decoded when they are complete, while the other texts wait: the codec is bound by arithmetic
+        and not by reading its weights, so decoding several at once would gain nothing (`benchmarks/bench_codec.py`).
         """
         return verbs.synthesize_batch(self.parts, requests, max_rows=max_rows, max_kv_bytes=max_kv_bytes)
 
@@ -309,19 +310,19 @@ class Engine:
     ) -> Narration:
         """Text of any length to speech: cut at sentence ends, spoken piece by piece, put together with pauses.
 
-        Each piece is asked for with the turns before it as context, so that the speech goes on as it began. Speaker
-        tags (`<|speaker:1|>`) make turns of their own. config: how long pieces and pauses are, how much context, how
-        often a piece that fails is tried again; then it is left out, and named in `failed`; and how many pieces are
-        spoken at once (`NarrationConfig.rows`). plan: in place of a config, what `Engine.plan` made of the text.
-        options: the fields of `SpeechRequest`; Qwen3-TTS models have no place for context.
-        seed: the same one, the same samples; each piece has its own from it (`dualar.narration.plan.piece_seed`).
+        The model is given earlier pieces as context for each piece, so that the speech goes on as it began; Qwen3-TTS
+        models take no context. The text after a speaker tag (`<|speaker:1|>`) is a piece of its own. config: how long
+        pieces and pauses are, how much context a piece is given, how often a piece that fails is tried again before it
+        is left out (`failed` lists these), and how many pieces are spoken at once. plan: in place of a config, what
+        `Engine.plan` made of the text. options: the fields of `SpeechRequest`. The same seed gives the same samples;
+        each piece's own seed follows from it (`dualar.narration.plan.piece_seed`).
 
-        job: a file in which finished pieces are kept; one that exists is continued, if text, voice, options and model
-        are those that began it (else a ValueError says what differs). on_frame is called with each Frame, its index
-        counted in its piece (with several rows the frames of several pieces come in turn), on_piece after each piece;
-        a return that is False stops, and what was finished is kept.
+        job: a file that keeps finished pieces. A job that exists is continued if text, voice, options and model are
+        those that it was begun with; otherwise a ValueError says what differs. on_frame is called with each Frame,
+        whose index counts from the beginning of its piece (with several rows, frames of several pieces alternate), and
+        on_piece after each piece; where one of them returns False the narration stops, and finished pieces are kept.
 
-        Errors: as for `synthesize`; BackendError ends the whole, a job keeps what was finished.
+        Errors: as for `synthesize`. A BackendError ends the narration; the job keeps the finished pieces.
         """
         parts, request = self.parts, SpeechRequest.of(text, **options)
         text_plan = speak.planned(parts, request, config, plan)
@@ -342,10 +343,10 @@ class Engine:
     ) -> NarrationStream:
         """`narrate`, chunk by chunk: one iterator of AudioChunk for the whole, to be closed or used with `with`.
 
-        A piece is heard once it is finished, while the next one is made. frames_per_chunk: as for `stream`, anew for
-        each piece; with the default the samples are those of `narrate`, else but for rounding. first_sample: begin
-        there, which must be the end of a piece that the job has: what is before it was written. The callbacks are
-        called in the stream's thread.
+        The chunks of a piece come once the piece is finished, while the next piece is made. frames_per_chunk: as for
+        `stream`, from its first number on for each piece; with the default the samples are exactly those of `narrate`,
+        with others the same but for rounding. first_sample: leave out the samples before this one, which must be the
+        end of a piece that the job has. The callbacks are called in the stream's thread.
         """
         parts, request = self.parts, SpeechRequest.of(text, **options)
         return speak.narrate_stream(
@@ -354,10 +355,10 @@ class Engine:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Give the weights back. Requests still running in other threads end first; a later use is a ValueError."""
+        """Free the weights, as soon as requests that still run in other threads end. A later use is a ValueError."""
         parts, self._parts = self._parts, None
         if parts is not None:
-            parts.prefix_cache.limit = 0  # those that still run hold it
+            parts.prefix_cache.limit = 0  # freed at once, though requests that still run hold the parts
 
     def __enter__(self) -> Engine:
         self._check()

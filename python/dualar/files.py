@@ -1,8 +1,8 @@
-"""Files: output that is written whole or not at all, and input that is not what it stands for.
+"""Writes files whole or not at all, and recognises Git LFS pointers that stand in the place of a file.
 
-Owns the check that a file can be written before work begins, and the writing itself: to a temporary name in the same
-folder that is then renamed over the target; and the word for a Git LFS pointer. Leaves what is written and read to its
-callers.
+Owns the check, before work begins, that a file can be written; the writing itself, to a temporary name in the same
+folder that is then renamed over the target; and the error text for a Git LFS pointer. Leaves what is written and read
+to its callers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ POINTER_SIZE = 1024
 
 
 def pointer_problem(beginning: bytes) -> str | None:
-    """What is wrong with a file whose first POINTER_SIZE bytes these are, where it is a Git LFS pointer: a note that
-    Git leaves in the place of a large file which was not fetched. None for any other file."""
+    """The error text for a file whose first POINTER_SIZE bytes are `beginning`, where it is a Git LFS pointer: a note
+    that Git leaves in the place of a large file that was not fetched. None for any other file."""
     if not beginning.startswith(_POINTER):
         return None
     size = re.search(rb"\nsize ([0-9]{1,18})(\n|$)", beginning)
@@ -31,7 +31,7 @@ def pointer_problem(beginning: bytes) -> str | None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """OSError, naming the path, where `write_file` could not succeed; told before the work, not after it."""
+    """Raise the OSError, naming the path, that `write_file` would: to find out before long work, not after it."""
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"[output] expected a file name, got a folder: {target}")
@@ -68,7 +68,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         with open(temporary, "xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())  # a full disk is told here, not after the rename
+            os.fsync(file.fileno())  # so that a full disk is an error before the rename, not after it
         if final.exists():
             os.chmod(temporary, final.stat().st_mode & 0o777)
         os.replace(temporary, final)

@@ -1,6 +1,6 @@
-"""The parts of a model file: which of them are there, and one error for everything that is wrong with them.
+"""Loads the parts of a model file: those that are there, with one error for everything that is wrong with them.
 
-Owns `EngineParts`, what an engine is made of, and its loading from one open file. Leaves opening the file to
+Owns `EngineParts`, which an engine is made of, and its loading from one open file. Leaves opening the file to
 `runtime.py`, each part's own tensors to the compiled core, and using the parts to `engine.py`.
 """
 
@@ -29,11 +29,10 @@ LexiconLike = Mapping[str, str] | str | os.PathLike[str]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineParts:
-    """What an engine is made of. A request takes them once: an engine that is closed meanwhile does not stop it.
+    """The parts of an engine. A request takes them once, so that closing the engine meanwhile does not stop it.
 
     path: the file's. runtime: the device and its threads. found_*: the parts, None where the file has none; no_model
-    says why there is no model. prefix_cache: voices' prompts that are kept computed. fast_ar, kv_type: as for
-    `dualar.load`.
+    and no_codec: the error texts for a file without one. fast_ar, kv_type: as for `dualar.load`.
     """
 
     path: str
@@ -75,7 +74,7 @@ class EngineParts:
 
     @property
     def sampling(self) -> SamplingConfig:
-        """How codes are drawn where a request does not say: the family's, or what the file was published with."""
+        """How codes are drawn unless a request says: the family's default, or what the file was published with."""
         return self.family.sampling
 
 
@@ -92,7 +91,7 @@ def load_parts(
     check: Callable[[], None],
 ) -> EngineParts:
     """All parts of an open file; one ModelError for all that is wrong with any of them. check: called before each use
-    of a part that the engine gives out. Other options as for `dualar.load`."""
+    of the codec or speaker encoder by a caller. Other options as for `dualar.load`."""
     family = family_of(file)
     if lexicon is not None:
         family.take_lexicon(lexicon if isinstance(lexicon, Mapping) else read_lexicon(lexicon))
@@ -141,8 +140,8 @@ def load_parts(
 def load_cloner(
     path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None
 ) -> tuple[Codec, SpeakerEncoder | None]:
-    """What a file clones voices with: its codec, and a speaker encoder where its family needs one. ModelError for a
-    file that lacks either; else as `Codec.load`."""
+    """The parts of a file that clone voices: its codec, and a speaker encoder where its family needs one. ModelError
+    for a file that lacks one of them; other errors as for `Codec.load`."""
     file = open_file(path)
     family = family_of(file)
     if not has_codec(file):
@@ -164,7 +163,7 @@ def _model_of(
     im_end_id: int | None,
     problems: list[str],
 ) -> tuple[CoreModel | None, str]:
-    """The model without its weights yet, or None and why; what is wrong with the file goes to `problems`."""
+    """The model, its weights not loaded yet, or None and the reason; appends what is wrong with it to `problems`."""
     others = (family.prefixes.codec, *family.prefixes.others)
     tensors = [name for name, _, _ in file.tensors()]
     # A file with no tensor at all goes to the core, which says what is missing.

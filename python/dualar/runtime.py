@@ -14,8 +14,8 @@ from dualar.files import POINTER_SIZE, pointer_problem
 
 
 def open_file(path: str | os.PathLike[str] | _core.ModelFile) -> _core.ModelFile:
-    """The GGUF file at `path`, or the one that is open already; ValueError for what is no path, ModelError for what is
-    no GGUF."""
+    """The GGUF file at `path`, or `path` itself where it is an open file. ValueError for an impossible path, ModelError
+    for a file that is missing or no GGUF."""
     if isinstance(path, _core.ModelFile):
         return path
     name = os.fspath(path)
@@ -33,7 +33,7 @@ def open_file(path: str | os.PathLike[str] | _core.ModelFile) -> _core.ModelFile
 
 def _pointer_problem(name: str) -> str | None:
     try:
-        if not os.path.isfile(name):  # a pipe would make us wait
+        if not os.path.isfile(name):  # reading a pipe would block
             return None
         with open(name, "rb") as file:
             return pointer_problem(file.read(POINTER_SIZE))
@@ -42,25 +42,25 @@ def _pointer_problem(name: str) -> str | None:
 
 
 def open_runtime(*, device: str, threads: int | None) -> _core.Runtime:
-    """A device and its threads; ValueError for a number of threads that is none, BackendError for the device."""
+    """A device and its threads; ValueError for an impossible number of threads, BackendError for an unknown device."""
     if not isinstance(device, str) or not device.isascii():  # no device has such a name
         raise ValueError(f"[load] expected device a name that dualar.devices() lists, got {device!r}")
     return _core.Runtime(device=device, threads=number("threads", threads, 1))
 
 
 def number(name: str, value: int | None, low: int) -> int | None:
-    """An option of `load` as a plain int, None where it was not given; ValueError where it is out of range."""
+    """The option `name` of `load` as a plain int, or None; ValueError where it is below `low` or no whole number."""
     return None if value is None else whole_number(f"load.{name}", value, low)
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """ValueError for an option of `load` that is none of these."""
+    """ValueError where the option `name` of `load` is none of the allowed words."""
     if value not in allowed:
         raise ValueError(f"[load] expected {name} one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
 class ForkGuard:
-    """Called before each use: a forked child has the model's memory but none of its threads, and would hang."""
+    """Called before each use: BackendError in a forked child, which has none of the model's threads and would hang."""
 
     def __init__(self, path: str) -> None:
         self._path = path

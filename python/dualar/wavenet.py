@@ -1,7 +1,7 @@
-"""WaveNet: audio sample by sample, each drawn from what the network makes of all samples before it.
+"""WaveNet: makes audio sample by sample, each drawn from a distribution that depends on the samples before it.
 
-Owns `WaveNet`, the noise of its draws and the mu-law between classes and samples; leaves the arithmetic, the queues
-and the loop over samples to the compiled core.
+Owns `WaveNet`, the noise of its draws and the mu-law between classes and samples; leaves the arithmetic, the state and
+the loop over samples to the compiled core.
 
 A block's dilated convolution looks (K - 1) * dilation samples back, at its *own input*. So a state keeps just those
 for every block, in a ring: a step reads the oldest value and then writes the new one in its place. One channel,
@@ -28,7 +28,7 @@ from dualar.sampling.noise import Counts, uniform
 
 __all__ = ["WaveNet", "WaveNetState", "mu_law_decode", "mu_law_encode"]
 
-# Samples that one call of the core makes: Ctrl-C is heard between calls. Also what one row of noise is for.
+# Samples that one call of the core makes: Ctrl-C is heard between calls. One row of noise serves as many.
 _BLOCK_SAMPLES = 4096
 
 
@@ -50,7 +50,7 @@ class WaveNet:
         """Load a file, on the CPU. threads: for `forward` and `prime`; a step runs on the caller's thread.
 
         Errors: ModelError for a file that cannot be read, is of another architecture, or lacks a key or tensor (all of
-        those are listed); ValueError for a number of threads that is none.
+        those are listed); ValueError for an impossible number of threads.
         """
         from dualar.runtime import open_file, open_runtime
 
@@ -105,8 +105,8 @@ class WaveNet:
     def forward(self, classes: npt.ArrayLike, condition: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Whole clips at once: classes int [B, T], condition [B, H, T] -> logits float32 [B, Q, T].
 
-        Column t is what the network says of sample t + 1 after the samples 0 to t. ValueError for another shape or
-        type, a class outside 0 to Q - 1, or a condition that is not finite.
+        Column t has the logits of sample t + 1, given the samples 0 to t. ValueError for another shape or type, a class
+        outside 0 to Q - 1, or a condition that is not finite.
         """
         return self._core.forward(_classes(classes, "classes", 2), _condition(condition, 3))
 
@@ -122,7 +122,7 @@ class WaveNet:
         return self._core.initial_state(int(batch_size))
 
     def step(self, classes: npt.ArrayLike, condition: npt.ArrayLike, state: WaveNetState) -> npt.NDArray[np.float32]:
-        """One sample of each clip: classes int [B], condition [B, H] -> logits float32 [B, Q]; `state` moves on.
+        """One sample of each clip: classes int [B], condition [B, H] -> logits float32 [B, Q]; advances `state`.
 
         Equal to the column of `forward`. ValueError as there, and for a state of another model or another B.
         """
@@ -131,10 +131,10 @@ class WaveNet:
     def prime(
         self, classes: npt.ArrayLike, condition: npt.ArrayLike, *, state: WaveNetState | None = None
     ) -> WaveNetState:
-        """Take in samples that are known, as `step` would one by one: classes int [B, T], condition [B, H, T].
+        """Advance `state`, or a new one, by known samples, and return it: classes int [B, T], condition [B, H, T].
 
-        Moves on `state`, or a new one, and returns it. To go on from a prefix, prime with all of it but the last
-        sample, which is the `first` of `generate`. ValueError as for `step`.
+        It is as if `step` were called for each sample. To continue a clip, prime with all of its samples but the last,
+        which is the `first` of `generate`. ValueError as for `step`.
         """
         known = _classes(classes, "classes", 2)
         if state is None:
@@ -158,13 +158,14 @@ class WaveNet:
         condition [B, H, n] (or [H, n] for one clip; columns past n are not read): column t goes with the step that
         gives class t. first: int or int [B], the sample before all of them. temperature: finite, >= 0, 1 where None;
         0 and greedy take the lowest class of the highest logit. seed: int or int [B], 0 to 2^64 - 1; one int
-        gives clip b the seed + b. state: where to go on (see `prime`; it moves on), else the start of a clip.
+        gives clip b the seed + b. state: the one to continue from and to advance (see `prime`), by default a new one.
 
         Each draw inverts the distribution softmax(logits / temperature) at one uniform, which is a function of the
         seed and the sample's position in its clip alone: the same seed gives the same classes, made in one call or in
         several, alone or in a batch.
 
-        Errors: ValueError for what does not fit; ModelError where logits are not finite, the state being lost then.
+        Errors: ValueError for shapes, types or values that do not fit; ModelError where logits are not finite, after
+        which the state is of no use.
         """
         count, columns = _whole("n", n), np.asarray(condition)
         single = columns.ndim == 2
@@ -244,7 +245,7 @@ def _condition(value: npt.ArrayLike, dims: int) -> npt.NDArray[np.float32]:
     array = np.asarray(value)
     if array.dtype.kind not in "fiu" or array.ndim != dims:
         raise ValueError(f"[condition] expected numbers in {dims} dimensions, got {array.dtype} {list(array.shape)}")
-    with np.errstate(over="ignore"):  # what overflows is refused as not finite
+    with np.errstate(over="ignore"):  # values that overflow to inf are refused by the core
         return array.astype(np.float32)
 
 
@@ -278,7 +279,7 @@ def _temperature(value: object) -> float:
 
 
 def _seeds(value: Counts, B: int) -> npt.NDArray[np.uint64]:
-    """One for each clip; an int is the first clip's, and the others count on from it."""
+    """uint64 [B]: one seed for each clip; an int is the first clip's, and the others count up from it."""
     array: npt.NDArray[Any] = np.asarray(value)
     if array.dtype.kind not in "iu" or array.ndim > 1 or (array.ndim == 1 and len(array) != B) or (array < 0).any():
         raise ValueError(f"[seed] expected an int or int [{B}] from 0 to 2^64 - 1, got {value!r}")

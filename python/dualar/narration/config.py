@@ -1,6 +1,7 @@
 """How a long text is spoken: its pieces, pauses, context and attempts.
 
-Owns the options and their defaults, and what of them a model's file may decide. Leaves using them to `narrator.py`.
+Owns the options and their defaults, and which of them a model's file decides. Leaves cutting the text to `plan.py`, and
+speaking it to `narrator.py`.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ DEFAULT_PAUSES: Mapping[PieceEnd, float] = {
 
 @dataclass(frozen=True, kw_only=True)
 class NarrationConfig(Validated):
-    """How a long text is taken to pieces, put together, and what a piece is given.
+    """How a long text is cut into pieces and put together, and what context a piece is given.
 
-    piece_size and one_sentence (no piece has more than one): None is what the model's file says of the texts that it
-    was trained on (`dualar.piece_size`), else 300 letters and as many sentences as fit.
+    piece_size (most letters of a piece) and one_sentence (at most one sentence in each): None takes what the model's
+    file says of the texts that it was trained on (key `dualar.piece_size`), else 300 letters and as many sentences as
+    fit.
 
     pause_ms: silence after a piece, by what ends with it ("turn", "paragraph", "sentence", "clause" or "word"): numbers
-    for some of these, or one for all of them; the rest is `DEFAULT_PAUSES`.
+    for some of these, or one for all of them; the others are those of `DEFAULT_PAUSES`.
 
-    rows: above 1, so many pieces are spoken at once, as a batch, and still heard in order. The turns just before a
-    piece are then being spoken too, so its context is the first piece instead, which is spoken alone. Any number of
-    rows above 1 gives the same sound, for weights in the types that `dualar.batch` names.
+    rows: how many pieces are spoken at once, as a batch; they are still heard in order. With more than one row the
+    pieces just before a piece are not finished when it begins, so its context is the first piece, which is spoken
+    alone. Any number of rows above 1 gives the same sound, with the types of weights that `dualar.generation.batch`
+    names.
     """
 
     family = "narrate"
@@ -54,7 +57,7 @@ class NarrationConfig(Validated):
         object.__setattr__(self, "pause_ms", pauses)
 
     def for_model(self, longest_text: int | None) -> NarrationConfig:
-        """With nothing left to the model. longest_text: its `Family.longest_text`."""
+        """The same with piece_size and one_sentence settled. longest_text: the model's `Family.longest_text`."""
         one = longest_text is not None if self.one_sentence is None else self.one_sentence
         return replace(self, piece_size=self.piece_size or longest_text or DEFAULT_MAX_SIZE, one_sentence=one)
 

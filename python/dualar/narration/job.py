@@ -1,13 +1,13 @@
-"""The file of a job: the pieces of a long text that are finished, so that an interrupted run can go on.
+"""The file of a job: keeps the finished pieces of a long text, so that an interrupted run can be continued.
 
-Owns its format and the question whether a file belongs to a request. Leaves the pieces to `plan.py`.
+Owns its format, and the check that a file belongs to a request. Leaves the pieces to `plan.py`.
 
-Text in UTF-8, a JSON object a line. The first one says what was asked for: `format` "dualar job", `version` 1, `seed`,
-`pieces` (how many the text has) and `request`, fingerprints of text, voice, model and options. Then one for each
-finished piece, as they were finished; of two for one piece the later counts. A piece has the fields of `NarratedPiece`,
-its codes as a list for each codebook, and `crc`, the CRC-32 of its codes as int32, little-endian, row by row. Its
-`sample_start` is null while pieces in front of it are not finished. A last line that was cut short, as by a power cut,
-is as if it had not been written.
+The file is UTF-8 text with a JSON object in each line. The first line describes the request: `format` "dualar job",
+`version` 1, `seed`, `pieces` (how many the text has) and `request`, fingerprints of text, voice, model and options.
+Each further line is a finished piece, in the order of finishing; of two lines for one piece the later counts. A piece
+has the fields of `NarratedPiece`, its codes as a list for each codebook, and `crc`, the CRC-32 of its codes as int32,
+little-endian, row by row. Its `sample_start` is null while pieces in front of it are not finished. A last line that was
+cut short, as by a power cut, is ignored.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SAMPLED_PLACES = 8
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a job is for: its pieces, and what tells it from another, by name, as a job's file has it."""
+    """What a job is for: the pieces of the text, and under each name the fingerprint or value of what it depends on."""
 
     pieces: tuple[Piece, ...]
     identity: dict[str, str]
@@ -56,7 +56,7 @@ class JobRequest:
         model: str,
         loop: dict[str, str],
     ) -> JobRequest:
-        """model: the file's path. loop: what else decides the codes."""
+        """model: the file's path. loop: the other options that decide the codes, by name."""
         config = plan.config
         options = {
             **{name: getattr(generation, name) for name in ("max_new_tokens", "min_tokens_before_end")},
@@ -82,10 +82,10 @@ class JobRequest:
 
 
 class Job:
-    """A job's file: what is in it, and the adding to it."""
+    """A job's file: the pieces in it, to which finished ones are added."""
 
     def __init__(self, path: Path, seed: int, pieces: dict[int, NarratedPiece]) -> None:
-        """As `Job.open`, which is the way to make one."""
+        """Use `Job.open` to make one."""
         self.path = path
         self.seed = seed
         self._pieces = pieces
@@ -131,16 +131,16 @@ class Job:
         return cls(target, header["seed"], pieces)
 
     def finished(self, index: int, retries: int) -> NarratedPiece | None:
-        """The piece, where it is done; not one that failed in fewer attempts than there may be now."""
+        """The piece, where it is finished; None too for one that failed in fewer attempts than `retries` allows."""
         piece = self._pieces.get(index)
         return None if piece is None or (piece.error is not None and piece.attempts <= retries) else piece
 
     def attempts(self, index: int) -> int:
-        """How many there were at a piece."""
+        """How many attempts were made at a piece."""
         return self._pieces[index].attempts if index in self._pieces else 0
 
     def add(self, piece: NarratedPiece) -> None:
-        """Keep a piece; it is on the disk when this returns."""
+        """Add a piece; it is on the disk when this returns."""
         codes = np.ascontiguousarray(piece.codes, "<i4")
         entry = {f.name: getattr(piece, f.name) for f in fields(piece)}
         if piece.sample_start == NOT_PLACED:
@@ -160,7 +160,7 @@ class Job:
 
 
 def settled_samples(path: str | os.PathLike[str], *, retries: int) -> list[int]:
-    """Where, in samples of the whole, the pieces end that a run with so many retries takes from a job as they are."""
+    """The ends, in samples of the whole, of the pieces that a run with `retries` takes from a job as they are."""
     target = Path(path)
     entries: dict[int, dict[str, Any]] = {}
     for number, line in enumerate(_read(target)[1:], 2):
@@ -178,7 +178,7 @@ def settled_samples(path: str | os.PathLike[str], *, retries: int) -> list[int]:
 
 
 def model_fingerprint(path: str) -> str:
-    """Which model file this is: its size, and 1 MiB at each of 8 places, its beginning and its end among them."""
+    """A hash of a model file's size and of 1 MiB at each of 8 places, its beginning and its end among them."""
     size = os.path.getsize(path)
     digest = hashlib.sha256(str(size).encode())
     with open(path, "rb") as file:
@@ -193,7 +193,7 @@ def _digest(data: bytes) -> str:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a job's file, the first one checked; what follows the last line feed is not one."""
+    """The lines of a job's file, the first one checked; text after the last line feed is left out."""
     data = path.read_bytes()
     lines: list[dict[str, Any]] = []
     for number, line in enumerate(data.split(b"\n")[:-1], 1):

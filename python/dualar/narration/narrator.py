@@ -1,9 +1,9 @@
-"""A long text, spoken piece by piece: which text comes next, after what, with which seed, and what if it fails.
+"""Speaks a long text piece by piece: gives each piece its context and seed, and tries again a piece that fails.
 
 Owns the run over the pieces: the earlier turns that each is given as context, its attempts, and where its sound stands
 in the whole. Leaves the options to `config.py`, the cutting and the seeds to `plan.py`, several pieces at once to
-`rows.py`, samples and threads to `speak.py`, and the file of a job that can be continued to `job.py`. Knows no engine:
-what it needs of a model is a `PieceModel`.
+`rows.py`, samples and threads to `speak.py`, and the file of a job that can be continued to `job.py`. Needs no engine:
+`PieceModel` is all that it asks of a model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger("dualar")
 
 
 class PieceModel(Protocol):
-    """What a narration asks of a model, its tokenizer and a voice."""
+    """What a narration needs: a model, its tokenizer and a voice, as one object."""
 
     @property
     def num_codebooks(self) -> int: ...
@@ -61,9 +61,9 @@ class Job(Protocol):
 class Narrator(Iterator[NarratedPiece]):
     """Iterator over the pieces as they are spoken; `close()` ends it, and drops the piece that is being spoken.
 
-    A piece that ends before its first frame, stalls, reaches max_new_tokens or draws from NaN is tried again, with
-    another seed; after its last attempt it is left out: no samples, no part in what later pieces are given as context,
-    and the text goes on. One thread at a time.
+    A piece that ends before its first frame, stalls, reaches max_new_tokens or gets NaN from the model is tried again
+    with another seed. After its last attempt it is left out, of the sound and of later pieces' context, and the next
+    piece follows. One thread at a time.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Narrator(Iterator[NarratedPiece]):
         on_frame: Callable[[Frame], object] | None = None,
         on_piece: Callable[[NarrationProgress], object] | None = None,
     ) -> None:
-        """A ValueError for a piece that the model's context cannot hold comes here, before anything is computed."""
+        """ValueError, before anything is computed, for a piece that the model's context cannot hold."""
         self._texts = plan.pieces
         self._model = model
         self._config = plan.config
@@ -160,7 +160,7 @@ class Narrator(Iterator[NarratedPiece]):
             if piece is None:  # cancelled
                 self.cancelled = True
                 return
-            moved = piece.sample_start != position + pause  # one before it, which had failed, was spoken after all
+            moved = piece.sample_start != position + pause  # a piece before it failed in the job's run and not in this
             piece = replace(piece, sample_start=position + pause)
             if made:
                 self.frames_kept += piece.codes.shape[1]
@@ -184,17 +184,17 @@ class Narrator(Iterator[NarratedPiece]):
                 return
 
     def _kept(self, index: int) -> NarratedPiece | None:
-        """The piece as an earlier run left it in the job."""
+        """The piece as an earlier run left it in the job; None where it is to be spoken in this run."""
         if self._job is None or (self._rows is not None and index in self._rows.pieces):
             return None
         return self._job.finished(index, self._config.retries)
 
     def _is_spoken_by_itself(self) -> bool:
-        """Whether the next piece is spoken by itself: what it says, or the one after it, is context for the others."""
+        """Whether the next piece is spoken alone: with one row, or while there is no piece yet as context for rows."""
         return self._config.rows == 1 or (self._config.context_tokens > 0 and not self._turns)
 
     def _speak(self, index: int) -> NarratedPiece | None:
-        """The piece, after as many attempts as it takes or may; None once cancelled."""
+        """Speak the piece, in as many attempts as it needs and may have; None once cancelled."""
         text = self._texts[index]
         prompt = self._prompt(text)
         piece = None
@@ -209,7 +209,7 @@ class Narrator(Iterator[NarratedPiece]):
         return piece
 
     def _attempt(self, prompt: BuiltPrompt, text: Piece, seed: int) -> tuple[Generation | None, str | None]:
-        """What was made, None after an error of the model; and that error."""
+        """What was made and None, or None and the text of the model's error."""
         from dualar._native import ModelError
 
         loop = self._model.loop(prompt, text.text, seed)
@@ -231,7 +231,7 @@ class Narrator(Iterator[NarratedPiece]):
         return (made, None) if error is None else (None, error)
 
     def _take(self, index: int) -> NarratedPiece | None:
-        """The piece, of those that are spoken at once; None once cancelled."""
+        """Take the piece from those that are spoken at once; None once cancelled."""
         if self._rows is None:
             self._rows = PieceRows(
                 self._model.batch(self._config.rows),
@@ -251,7 +251,7 @@ class Narrator(Iterator[NarratedPiece]):
     def _settled_ahead(
         self, index: int, attempt: int, made: Generation | None, error: str | None
     ) -> NarratedPiece | None:
-        """A row's piece, in the job at once: the interruption may come before its turn."""
+        """`_settled` for a row's piece, which the job keeps at once: an interruption may come before its turn."""
         if made is not None:
             self.prefill_ms += made.timings.prefill_ms
         piece = self._settled(index, attempt, made, error)
@@ -263,7 +263,7 @@ class Narrator(Iterator[NarratedPiece]):
         return 0 if self._job is None else self._job.attempts(index)
 
     def _settled(self, index: int, attempt: int, made: Generation | None, error: str | None) -> NarratedPiece | None:
-        """The piece that an attempt makes, not placed yet; None where another one is to follow. error: of the model."""
+        """The piece that an attempt gives, without its place in the whole; None where another attempt follows."""
         text = self._texts[index]
         error = _failure(made) if made is not None else error
         if error is not None:
@@ -288,8 +288,8 @@ class Narrator(Iterator[NarratedPiece]):
         )
 
     def _prompt(self, text: Piece) -> BuiltPrompt:
-        """The prompt, after as many of the last turns as fit into context_tokens and leave room to speak; where several
-        pieces are spoken at once, after the first turn, or none."""
+        """The prompt, with as many of the last turns as fit into context_tokens and leave room to speak; where several
+        pieces are spoken at once, with the first turn if it fits."""
         spoken = _spoken(text)
         best = self._model.prompt(spoken, [])
         alone, room = best.shape[1], self._model.context_length
@@ -313,7 +313,7 @@ def _failure(made: Generation) -> str | None:
 
 
 def _spoken(piece: Piece) -> str:
-    """What is spoken of a piece: blanks where the text was cut would be the piece's end."""
+    """The text to speak: a piece that is cut from a text loses the blanks at its end."""
     return piece.text if piece.end == "text" else piece.text.rstrip()
 
 

@@ -1,4 +1,4 @@
-"""The pieces of a long text: where it is cut, which seed each attempt has, and what becomes of a piece.
+"""The pieces of a long text: where it is cut, which seed each attempt has, and the result of each piece.
 
 Owns `plan` (a `TextPlan`), `piece_seed`, `NarratedPiece` and `NarrationProgress`. Leaves the places where a text may be
 cut to `dualar.text.split`, and speaking the pieces to `narrator.py`.
@@ -21,19 +21,19 @@ from dualar.text.words import require_words
 Int32 = npt.NDArray[np.int32]
 
 
-FIRST_SIZE = 120  # of the first piece, where a sentence ends within it: it is heard when it is whole
+FIRST_SIZE = 120  # letters of the first piece, where a sentence ends within them: a short one is heard sooner
 
-NOT_PLACED = -1  # as sample_start of a piece that is spoken before those in front of it
+NOT_PLACED = -1  # sample_start of a piece that is finished before those in front of it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NarratedPiece:
-    """A piece of a long text, and what became of it.
+    """A piece of a long text, and its result.
 
-    text: as it stands in the `plain_text` of the whole, `start` characters into it; ends: what ends with it. codes:
-    int32 [num_codebooks, T], T 0 where it could not be spoken; then error says why. seed and finish_reason are those of
-    the last of `attempts`; finish_reason is None where that one ended with an error of the model. sample_start and
-    sample_count: where its sound is in the whole, in samples.
+    text: the piece as it stands in the `plain_text` of the whole, from character `start` on; ends: what ends with it.
+    codes: int32 [num_codebooks, T]; T is 0 where the piece could not be spoken, and then error says why. seed and
+    finish_reason are those of the last of `attempts`; finish_reason is None where that one ended with an error of the
+    model. sample_start and sample_count: where its sound is in the whole, in samples.
     """
 
     index: int
@@ -52,7 +52,7 @@ class NarratedPiece:
 
 @dataclass(frozen=True, kw_only=True)
 class NarrationProgress:
-    """piece: the one just done; done of total pieces are; seconds_left: a guess, at the speed so far."""
+    """What on_piece is given: the piece just finished, how many of all are, and an estimate of the seconds left."""
 
     piece: NarratedPiece
     done: int
@@ -64,8 +64,8 @@ class NarrationProgress:
 class TextPlan:
     """How a text is to be spoken. `Engine.plan` makes one.
 
-    text: the `plain_text` of what was given; pieces: where it is cut, joined they are it; config: with nothing left to
-    the model.
+    text: the `plain_text` of the given text. pieces: its pieces, whose texts together are `text`. config: the options,
+    with piece_size and one_sentence settled.
     """
 
     text: str
@@ -79,7 +79,7 @@ class TextPlan:
 
 
 def plan(text: str, config: NarrationConfig | None = None, *, longest_text: int | None = None) -> TextPlan:
-    """How `text` is to be spoken. longest_text: what the model was trained on, in letters, where that was single
+    """How `text` is to be spoken. longest_text: most letters of a piece, for a model that was trained on single
     sentences (`Family.longest_text`). ValueError for a text with nothing to speak."""
     require_words("text", text)
     settled = (config or NarrationConfig()).for_model(longest_text)

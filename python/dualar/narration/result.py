@@ -1,4 +1,4 @@
-"""What becomes of a long text: its pieces, and the sound of the whole.
+"""The result of a narration: its pieces, and the sound of the whole.
 
 Owns `NarrationResult` and `Narration`. Leaves making them to `speak.py`.
 """
@@ -21,10 +21,11 @@ Int32 = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NarrationResult:
-    """What became of a long text.
+    """The result of a narration, without its sound.
 
-    pieces: all that were done, in order; one with an error was left out. cancelled: it was stopped before its end.
-    seed: repeats the whole. timings: of what was made in this run, not of pieces that a job had.
+    pieces: those that are finished, in order; one with an error was left out of the sound. sample_rate: in Hz.
+    cancelled: whether the narration was stopped before its end. seed: gives the same speech again. timings: of the
+    pieces that were made in this run, not of those that a job had.
     """
 
     pieces: tuple[NarratedPiece, ...]
@@ -48,7 +49,7 @@ class NarrationResult:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Narration(NarrationResult):
-    """A long text as sound: samples float32 [n] in [-1, 1], mono, and what became of its pieces."""
+    """A long text as sound: samples float32 [n] in [-1, 1], mono, and the results of its pieces."""
 
     samples: npt.NDArray[np.float32]
 
@@ -59,7 +60,7 @@ class Narration(NarrationResult):
 
     @property
     def audio(self) -> Audio:
-        """The same as an Audio, for what that can do: trim, and set the level."""
+        """The same as an Audio, which can be trimmed and set to a level."""
         return Audio(
             samples=self.samples,
             sample_rate=self.sample_rate,

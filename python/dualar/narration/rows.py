@@ -1,7 +1,7 @@
 """Several pieces of a long text spoken at once, as rows of a batch, and given out in the order of the text.
 
-Owns which piece enters when, and what has ended before its turn. Leaves the pieces' prompts, attempts and failures to
-`narrator.py`, the rows to `dualar.generation.batch`.
+Owns the order in which pieces join the batch, and the pieces that are finished before their turn. Leaves the pieces'
+prompts, attempts and failures to `narrator.py`, the rows to `dualar.generation.batch`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Done = TypeVar("Done")
 
 
 class PieceRows(Generic[Done]):
-    """Pieces as rows. `take` steps the batch until the piece it is asked for is done; the others go on with it."""
+    """Pieces as rows of a batch. `take` steps the batch until the piece it is asked for is finished."""
 
     def __init__(
         self,
@@ -28,10 +28,10 @@ class PieceRows(Generic[Done]):
         request: Callable[[int, int], GenerationRequest],
         settle: Callable[[int, int, Generation | None, str | None], Done | None],
     ) -> None:
-        """pieces: (index, attempt to begin with), in order. request(index, attempt): what to ask.
+        """pieces: (index, first attempt), in order. request(index, attempt): the request for a piece.
 
-        settle(index, attempt, made, error): the finished piece, or None to have it tried again; made is None after an
-        error of the model, which is then `error`.
+        settle(index, attempt, made, error): the finished piece, or None to have it tried again. made: the codes, or
+        None after an error of the model, whose text is `error`.
         """
         self._batch = batch
         self._waiting = deque(pieces)
@@ -45,8 +45,8 @@ class PieceRows(Generic[Done]):
         self.frames = 0  # of the rows that have ended
 
     def take(self, index: int) -> Done | None:
-        """The piece, each one once; None where a row was cancelled, which ends all. An error but ModelError is raised
-        here, and ends all."""
+        """The piece, to be taken once; None where a row was cancelled, which ends all rows. An error other than a
+        ModelError is raised here, and ends all rows."""
         try:
             while index not in self._done and not self._cancelled:
                 self._step()
@@ -59,7 +59,7 @@ class PieceRows(Generic[Done]):
         return self._done.pop(index)
 
     def close(self) -> None:
-        """End the rows that go on."""
+        """End the rows that still run."""
         self._cancelled = True
         self._batch.close()
         for row in self._running:

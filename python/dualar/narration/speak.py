@@ -1,11 +1,11 @@
 """From the pieces of a long text to its sound: whole, or as a stream.
 
-Owns `NarrationStream` and the way from pieces to chunks. Leaves which piece is spoken when and how to `narrator.py`,
-the queue and its thread to `dualar.speech.stream`.
+Owns `NarrationStream` and the steps from pieces to chunks. Leaves the order and the attempts of the pieces to
+`narrator.py`, the queue and its thread to `dualar.speech.stream`.
 
-Each piece is decoded on its own, from silence, and between two stands a pause of zeros: so a piece sounds the same
-whatever came before it and whether or not it was made in this run. A piece is heard once it is whole, because one that
-fails is spoken again: what was heard cannot be taken back.
+Each piece is decoded on its own, from silence, and a pause of zeros stands between two pieces: so a piece sounds the
+same whatever came before it, and whether or not it was made in this run. No chunk of a piece is given out before the
+piece is finished, because a piece that fails is spoken again.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from dualar.text.plain import plain_text
 
 Int32 = npt.NDArray[np.int32]
 
-DEFAULT_CADENCE = (1, 2, 4, 8, 16)  # frames: the first sound of a finished piece at once, the rest in cheaper steps
+DEFAULT_CADENCE = (1, 2, 4, 8, 16)  # frames of a piece's chunks: the first sound at once, the rest in cheaper steps
 
 
 class NarrationStream(ChunkStream[NarrationResult]):
     """The chunks of a long text, as they are made: one run of samples. `Engine.narrate_stream` makes one.
 
-    Use it with `with`, or close() it. A pause is a chunk without codes. `result` says what became of the pieces.
+    Use it with `with`, or close() it. A pause is a chunk without codes. `result` has the pieces and their results.
     """
 
 
 class EnginePieces:
-    """The `PieceModel` that an engine is for one narration: its parts, held so that a close() does not stop it."""
+    """The `PieceModel` of one narration: an engine's parts, which it holds so that a close() does not stop it."""
 
     def __init__(self, builder: PromptBuilder, request: SpeechRequest, config: GenerationConfig) -> None:
         """request: the options of each piece but its seed; config: the same, checked."""
@@ -81,12 +81,12 @@ class EnginePieces:
 
 
 class Speech:
-    """From a narrator's pieces to chunks, and the sum of it."""
+    """Turns a narrator's pieces into chunks, and adds up the timings."""
 
     def __init__(
         self, narrator: Narrator, decoder: CodecStream, sizes: tuple[int, ...], sample_rate: int, first_sample: int
     ) -> None:
-        """first_sample: what stands before it is there already, and is not decoded; the end of a piece."""
+        """first_sample: the end of a piece; the samples before it are left out."""
         self._narrator = narrator
         self._decoder = decoder
         self._sizes = sizes
@@ -129,7 +129,7 @@ class Speech:
         """The fields of a NarrationResult."""
         narrator = self._narrator
         spent = narrator.prefill_ms + narrator.loop_ms + self._decode_s * 1e3
-        # Only where each piece was made in this run does what was spent stand for what was heard.
+        # The time spent compares with the sound only where each piece that was heard was made in this run.
         whole = self._decoded > 0 and narrator.frames_kept * self._decoder.samples_per_frame == self._decoded
         timings = Timings(
             prefill_ms=narrator.prefill_ms,
@@ -243,12 +243,12 @@ def narrator_of(
 
 
 def _work(speech: Speech, narrator: Narrator, handover: Handover[NarrationResult]) -> None:
-    """What a stream's thread does."""
+    """What a stream's thread runs."""
     try:
         for chunk in speech.chunks():
             if not handover.put(chunk):
                 break
         narrator.close()
         handover.end(NarrationResult(**speech.result()), None)
-    except BaseException as error:  # of any kind: whoever takes the chunks is told
+    except BaseException as error:  # any error is raised in the thread that takes the chunks
         handover.end(None, error)

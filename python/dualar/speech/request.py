@@ -1,7 +1,7 @@
-"""`SpeechRequest`: everything that one request for speech says, whoever makes it and however it is run.
+"""`SpeechRequest`: a text to be spoken and all options, the same for every way to run it.
 
-Owns the request, its keywords, and its preparation: the voice found, the prompt built, the text's tokens counted, each
-once. Leaves running it to `verbs.py` and to `dualar.narration`.
+Owns the request, its keywords, and its preparation: finding the voice, building the prompt, counting the text's tokens.
+Leaves running it to `verbs.py` and to `dualar.narration`.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class StyleOptions(TypedDict, total=False):
 
 
 class SpeechOptions(StyleOptions, CodeOptions, total=False):
-    """The fields of `SpeechRequest` but its text, as the keywords of `Engine.synthesize` and its like."""
+    """The fields of `SpeechRequest` but its text, as the keywords of `Engine.synthesize`, `stream` and `narrate`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpeechRequest(CodeRequest):
-    """A text to be spoken. `Engine`'s verbs take one in place of a str and its options.
+    """A text to be spoken. `Engine`'s verbs take one in place of a str and options.
 
     voice: a Voice, a path of a voice file, or the name of a voice in the store (`dualar voice list`); a str is a path
-    where it has a separator or ends in .voice or .s2voice. By default the model chooses one. language (a name or
-    "auto"), speaker (one of the model's own voices), instruct (how to speak, in words): of Qwen3-TTS models, each where
-    its kind has it. max_new_tokens, min_tokens_before_end, sampling, seed, on_frame and stall_guard: as for
-    `CodeRequest`; of a long text the first two are of each piece.
+    where it has a separator or ends in .voice or .s2voice. By default the model chooses a voice. language (a name or
+    "auto"), speaker (the name of one of the model's own voices) and instruct (how to speak, in words): for Qwen3-TTS
+    models, of the kinds that have such an option. max_new_tokens, min_tokens_before_end, sampling, seed, on_frame and
+    stall_guard: as for `CodeRequest`; of a long text the first two hold for each piece.
     """
 
     text: str
@@ -58,7 +58,7 @@ class SpeechRequest(CodeRequest):
 
     @classmethod
     def of(cls, request: str | SpeechRequest, **options: Any) -> SpeechRequest:
-        """A text and its options as a request; of a request, the same one with these options in place of its own."""
+        """The request for a text with options; for a request, the same with these options in place of its own."""
         if isinstance(request, SpeechRequest):
             return replace(request, **options) if options else request
         return cls(text=request, **options)
@@ -71,7 +71,7 @@ class SpeechRequest(CodeRequest):
 
 @dataclass(frozen=True)
 class PromptBuilder:
-    """Builds the prompts of one request: an engine's parts, the voice that was found and checked once, the style."""
+    """Builds the prompts of one request, of an engine's parts, the voice (found and checked once) and the style."""
 
     parts: EngineParts
     voice: Voice | None
@@ -79,7 +79,7 @@ class PromptBuilder:
 
     @classmethod
     def of(cls, parts: EngineParts, request: SpeechRequest) -> PromptBuilder:
-        """ValueError for a voice that is unknown, damaged or made by another codec."""
+        """The builder for a request; ValueError for a voice that is unknown, damaged or made by another codec."""
         voice = None if request.voice is None else find_voice(request.voice)
         if voice is not None and parts.found_codec is not None:
             # Without a codec, the shape and range of the codes are checked with the prompt.
@@ -88,12 +88,12 @@ class PromptBuilder:
 
     @property
     def decoded_before(self) -> npt.NDArray[np.int32] | None:
-        """Codes int32 [N, n] that the codec is given before those of a request, and whose sound is dropped."""
+        """Codes int32 [N, n] that are decoded before those of the request, their sound dropped; None for none."""
         return self.parts.family.decoded_before(self.voice)
 
     def prompt(self, text: str, history: Sequence[Turn] = ()) -> BuiltPrompt:
-        """The prompt that makes the model speak `text` after these turns, which a family without history passes over.
-        ValueError for a text or an option that the model does not take."""
+        """The prompt that makes the model speak `text`, with earlier turns as context; a family whose prompts have no
+        earlier turns leaves them out. ValueError for a text or an option that the model does not take."""
         family = self.parts.family
         return family.build_prompt(
             text,
@@ -117,7 +117,7 @@ class PromptBuilder:
         seed: int | None,
         on_frame: Callable[[Frame], object] | None,
     ) -> GenerationRequest:
-        """What is asked of the model for a prompt of `text`."""
+        """The request for the codes of a prompt, which was built for `text`."""
         return GenerationRequest(
             prompt=prompt,
             max_new_tokens=config.max_new_tokens,

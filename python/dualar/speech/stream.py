@@ -1,12 +1,11 @@
-"""Speech as it is made: a thread that generates and decodes, and a bounded queue from which its chunks are taken.
+"""Speech as a stream: a thread generates and decodes, and puts chunks into a bounded queue from which they are taken.
 
-Owns `AudioChunk`, `SpeechStream` and `ChunkStream`, what all streams have in common: the cadence of the chunks, the
-queue, stopping, and what stands at the end. Leaves the frames to `dualar.generation`, their samples to `dualar.codec`,
-the parts of a request to `verbs.py`, and streams of long texts to `dualar.narration`.
+Owns `AudioChunk`, `SpeechStream`, and `ChunkStream`, the base of all streams: the sizes of chunks, the queue, stopping,
+and the result. Leaves the frames to `dualar.generation`, their samples to `dualar.codec`, setting up a request to
+`verbs.py`, and streams of long texts to `dualar.narration`.
 
-Generation and decoding take turns in one thread, because the computations of one Runtime do: both use all of its
-threads. A pool of its own for the decoder would hold its weights twice; `benchmarks/bench_stream.py --overlap` measures
-what it would gain.
+Generation and decoding take turns in one thread, because both use all threads of the Runtime. A pool of its own for the
+codec would hold its weights twice; `benchmarks/bench_stream.py --overlap` measures what it would gain.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from dualar.config import whole_number
 from dualar.generation.frames import Frame, Generation
 from dualar.generation.generate import FrameLoop
 
-R = TypeVar("R")  # what a stream says of the whole
+R = TypeVar("R")  # the type of a stream's result
 S = TypeVar("S", bound="ChunkStream[Any]")
 
 DEFAULT_MAX_AHEAD = 32
 
-_POLL_SECONDS = 0.5  # how often a thread that waits for room looks whether anybody is left to make some
+_POLL_SECONDS = 0.5  # how often a thread that waits for room in the queue checks whether the program has ended
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,19 +55,19 @@ class AudioChunk:
 
 
 class ChunkStream(Iterator[AudioChunk], Generic[R]):
-    """Iterator over chunks that a thread makes ahead of their being taken, and what there is to say at its end.
+    """Iterator over chunks that a thread makes ahead of time; at its end, `result` has the result of the whole.
 
-    A context manager. Leave it, or close() it, to stop the work before its end; a stream that nothing refers to any
-    more stops too. Errors of the model or the device come from `next`, after the chunks that were made before them.
+    A context manager. Leaving it, or close(), stops the work before its end; so does dropping the last reference to the
+    stream. Errors of the model or the device are raised by `next`, after the chunks that were made before them.
     """
 
     def __init__(
         self, work: Callable[[], None], handover: Handover[R], *, check: Callable[[], None] | None = None
     ) -> None:
-        """work: puts chunks into the handover, and ends it. check: called before each `next`."""
+        """work: run by the thread; puts chunks into the handover, calls its `end`. check: called before each `next`."""
         self._handover = handover
         self._check = check
-        # The thread knows the work and the queue, not this object: so this object can go, and tell it to stop.
+        # The thread holds no reference to this object, so that dropping the object can stop the thread.
         self._thread = threading.Thread(target=work, name="dualar-stream")
         weakref.finalize(self, self._handover.stop).atexit = False
         self._thread.start()
@@ -83,14 +82,14 @@ class ChunkStream(Iterator[AudioChunk], Generic[R]):
 
     @property
     def result(self) -> R:
-        """What became of the whole, once the stream is at its end or closed.
+        """The result of the whole, once the stream is at its end or closed.
 
         Errors: ValueError before the end; the error that ended the work, where one did.
         """
         return self._handover.result()
 
     def close(self) -> None:
-        """Stop, at the latest after the frame (or the prefill) that is being computed; chunks not taken are dropped."""
+        """Stop, at the latest after the frame or prefill that is being computed. Chunks not yet taken are lost."""
         self._handover.stop()
         self._thread.join()
 
@@ -122,7 +121,7 @@ class SpeechStream(ChunkStream[Generation]):
         check: Callable[[], None] | None = None,
         began: float | None = None,
     ) -> None:
-        """As `Engine.stream`. check: called before each `next`. began: `time.perf_counter()` when it was asked for."""
+        """As `Engine.stream`. check: called before each `next`. began: `time.perf_counter()` at the request's start."""
         sizes = check_cadence(frames_per_chunk)
         handover: Handover[Generation] = Handover(whole_number("stream.max_ahead", max_ahead, 1))
         began = time.perf_counter() if began is None else began
@@ -145,7 +144,7 @@ class Handover(Generic[R]):
         """Wait for room and add the chunk; False where it is not wanted any more."""
         with self._changed:
             while len(self._chunks) >= self._capacity and not self.stopped:
-                if not self._changed.wait(_POLL_SECONDS) and _nobody_is_left():
+                if not self._changed.wait(_POLL_SECONDS) and _program_has_ended():
                     self.stopped = True
             if not self.stopped:
                 self._chunks.append(chunk)
@@ -153,7 +152,7 @@ class Handover(Generic[R]):
             return not self.stopped
 
     def take(self) -> AudioChunk | None:
-        """Wait for a chunk; None after the last one or once stopped. Raises what ended the work."""
+        """Wait for a chunk; None after the last one or once stopped. Raises the error that ended the work."""
         with self._changed:
             while not (self._chunks or self.stopped or self._ended):
                 self._changed.wait()
@@ -168,8 +167,8 @@ class Handover(Generic[R]):
             return None
 
     def wanted(self) -> bool:
-        """Whether anybody waits for more."""
-        return not (self.stopped or _nobody_is_left())
+        """Whether more chunks are to be made."""
+        return not (self.stopped or _program_has_ended())
 
     def stop(self) -> None:
         with self._changed:
@@ -196,7 +195,7 @@ class Handover(Generic[R]):
 
 
 class _Work:
-    """What the thread does: frames from the loop, samples from the decoder, chunks to the queue."""
+    """What the thread does: takes frames from the loop, decodes them, and puts chunks into the queue."""
 
     def __init__(
         self,
@@ -236,7 +235,7 @@ class _Work:
                 if waiting:
                     self._emit(waiting)
             self._handover.end(self._result(), None)
-        except BaseException as error:  # of any kind: whoever takes the chunks is told
+        except BaseException as error:  # any error is raised in the thread that takes the chunks
             self._handover.end(None, error)
         finally:
             self._loop.close()
@@ -267,15 +266,15 @@ class _Work:
 
 
 def check_cadence(frames_per_chunk: int | Sequence[int]) -> tuple[int, ...]:
-    """Frames of the first chunks, the last number for all chunks after them; ValueError for what is no such thing."""
+    """How many frames each chunk has, the last number for all that follow; ValueError unless numbers >= 1."""
     given = frames_per_chunk if isinstance(frames_per_chunk, list | tuple) else (frames_per_chunk,)
     if not given:
         raise ValueError("[stream.frames_per_chunk] expected at least one number, got none")
     return tuple(whole_number("stream.frames_per_chunk", size, 1) for size in given)
 
 
-def _nobody_is_left() -> bool:
-    """Whether the program has come to its end but for threads of this kind: they must not keep it alive."""
+def _program_has_ended() -> bool:
+    """Whether nothing but streams' threads and daemons still runs: these threads must not keep the program alive."""
     if threading.main_thread().is_alive():
         return False
     return all(thread.daemon or thread.name == "dualar-stream" for thread in threading.enumerate() if thread.is_alive())

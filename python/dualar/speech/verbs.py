@@ -1,7 +1,7 @@
-"""What `Engine`'s verbs do with a request: to a clip, to a stream, or with many others as rows of a batch.
+"""The work of `Engine`'s verbs: a request becomes a clip, a stream, or one of many rows of a batch.
 
-Owns the way from requests over codes to `Audio`. Leaves rows and rules to `dualar.generation`, samples to
-`dualar.codec`, threads to `stream.py`, and long texts to `dualar.narration`.
+Owns the steps from a request to codes and from codes to `Audio`. Leaves rows and rules to `dualar.generation`, samples
+to `dualar.codec`, threads to `stream.py`, and long texts to `dualar.narration`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def synthesize_batch(
 
 
 def loop_of(parts: EngineParts, request: GenerationRequest) -> FrameLoop:
-    """The loop of a request that is run alone."""
+    """The loop that runs a request alone."""
     return FrameLoop(
         parts.model,
         request.prompt,
@@ -107,7 +107,7 @@ def generate(parts: EngineParts, request: GenerationRequest) -> Generation:
 
 
 def asked(builder: PromptBuilder, request: SpeechRequest) -> GenerationRequest:
-    """What a request for speech asks of the model."""
+    """The request for codes that a request for speech makes: its prompt built, its options checked."""
     parts = builder.parts
     config = request.config(sampling=parts.sampling, min_tokens_before_end=parts.family.min_tokens_before_end)
     prompt = builder.prompt(request.text)
@@ -122,7 +122,7 @@ def decoded(
     before: npt.NDArray[np.int32] | None = None,
 ) -> Audio:
     """The sound of a generation, with the decoding in its timings; on_decode as for `Engine.synthesize`. before: codes
-    that the codec is given first, and whose sound is dropped."""
+    that are decoded first, their sound dropped."""
     started = time.perf_counter()
     samples = codec._decode(generation.codes, on_decode, before=before)
     decode_ms = (time.perf_counter() - started) * 1e3
@@ -143,7 +143,7 @@ def decoded(
 def _decoded_in_turn(
     results: Iterator[BatchResult[Generation]], codec: Codec, before: list[npt.NDArray[np.int32] | None]
 ) -> Iterator[BatchResult[Audio]]:
-    """before: for each request, the codes whose sound its own goes on from."""
+    """Decode each result when it comes. before: for each request, codes that are decoded first, their sound dropped."""
     for result in results:
         value, error = None, result.error
         if result.value is not None:
