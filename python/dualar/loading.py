@@ -102,7 +102,7 @@ def load_parts(
     problems: list[str] = []
     model, no_model = _model_of(file, family, runtime, tokenizer, im_end_id, problems)
     codec: _core.Codec | None = None
-    speaker: _core.SpeakerEncoder | None = None
+    speaker_encoder: _core.SpeakerEncoder | None = None
     if has_codec(file):
         try:
             codec = _core.Codec(file, runtime)
@@ -110,7 +110,7 @@ def load_parts(
             problems.append(str(error))
     if _core.SpeakerEncoder.present(file):
         try:
-            speaker = _core.SpeakerEncoder(file, runtime)
+            speaker_encoder = _core.SpeakerEncoder(file, runtime)
         except _core.ModelError as error:
             problems.append(str(error))
     if problems:
@@ -128,7 +128,7 @@ def load_parts(
         found_model=model,
         found_codec=None if codec is None else Codec.of(file, codec, check=check),
         found_tokenizer=tokenizer,
-        speaker_encoder=None if speaker is None else SpeakerEncoder(speaker, check=check),
+        speaker_encoder=None if speaker_encoder is None else SpeakerEncoder(speaker_encoder, check=check),
         no_model=no_model,
         no_codec=no_codec(file),
         prefix_cache=prefix_cache,

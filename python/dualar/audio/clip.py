@@ -1,6 +1,6 @@
 """`Audio`: what `Engine.synthesize` returns.
 
-Owns the clip and what can be done with it. Leaves the writing of WAV files to `wav.py` and levels to `loudness.py`.
+Owns the clip and its methods. Leaves the writing of WAV files to `wav.py` and measuring levels to `loudness.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dualar.generation.frames import FinishReason, Timings
 class Audio:
     """Speech that a model made.
 
-    samples: float32 [n] in [-1, 1], mono. codes: int32 [num_codebooks, n_frames], what the samples were decoded from.
+    samples: float32 [n] in [-1, 1], mono, at sample_rate Hz. codes: int32 [num_codebooks, n_frames], their codes.
     finish_reason: "end" (the model ended the speech), "length" (max_new_tokens was reached), "cancelled" (on_frame
     returned False) or "stalled" (the stall guard ended a runaway). seed: the seed that was used, so that the request
     can be repeated. padded_frames: how many frames the Fast-AR failed to finish, their missing codes being 0; 0 unless
@@ -42,7 +42,7 @@ class Audio:
     def trim_silence(self, *, below_db: float = -60.0, keep_seconds: float = 0.1) -> Audio:
         """Without the silence at its end: what follows the last sample as loud as below_db (dB of full scale, <= 0).
 
-        So many seconds of it are kept. The codes stay those of the whole. ValueError for a number out of range.
+        keep_seconds of it are kept. The codes stay those of the whole. ValueError for a number out of range.
         """
         from dualar.audio.loudness import check_range, speech_end
 
@@ -57,8 +57,8 @@ class Audio:
         return self._scaled(peak_gain(self.samples, db))
 
     def normalize_loudness(self, lufs: float = -23.0, *, peak_db: float = -1.0) -> Audio:
-        """Scaled to a loudness (LUFS, -70 to 0, by ITU-R BS.1770-4), but to no peak above `peak_db` (dB): that may
-        leave it softer. Silence stays as it is.
+        """Scaled to a loudness (LUFS, -70 to 0, by ITU-R BS.1770-4), but never to a peak above `peak_db` (dB of full
+        scale): where that limits it, it is softer than asked for. Silence stays as it is.
         """
         from dualar.audio.loudness import loudness_gain
 

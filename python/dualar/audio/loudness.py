@@ -15,6 +15,8 @@ from dualar.config import check_option
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 
+# BS.1770-4, annex 1: blocks of 0.4 s that overlap by three quarters; blocks below -70 LUFS do not count, nor those more
+# than 10 LU below the mean of the others.
 _BLOCK_SECONDS, _STEP_SECONDS = 0.4, 0.1
 _ABSOLUTE_GATE, _RELATIVE_GATE = -70.0, -10.0
 _OFFSET = -0.691  # so that a 997 Hz sine of full scale in one channel is -3.01 LUFS
@@ -26,12 +28,12 @@ _TAIL_SECONDS = 0.5  # both filters' responses have died away by then
 
 
 def check_range(name: str, value: Any, low: float, high: float) -> float:
-    """`value` as a float; ValueError if it is none, or out of range."""
+    """`value` as a float; ValueError if it is no number, or out of range."""
     return float(check_option(f"audio.{name}", value, {"low": low, "high": high, "optional": False}) or 0.0)
 
 
 def speech_end(samples: Float32, *, below_db: float) -> int:
-    """Samples up to and with the last one that is at least as loud as below_db (dB of full scale)."""
+    """How many samples there are up to the last one at or above below_db (dB of full scale), itself included."""
     least = 10.0 ** (check_range("below_db", below_db, -200.0, 0.0) / 20)
     loud = np.flatnonzero(np.abs(samples) >= least)
     return int(loud[-1]) + 1 if loud.size else 0
@@ -70,7 +72,7 @@ def loudness(samples: Float32, sample_rate: int) -> float:
 
 
 def k_weighted(samples: Float32, sample_rate: int) -> Float64:
-    """The samples through both filters, by the spectrum: padded by more than the filters' memory."""
+    """The samples after both filters, which are applied to the spectrum; padding keeps the end from wrapping around."""
     n = samples.shape[0]
     size = 1 << (n + round(_TAIL_SECONDS * sample_rate)).bit_length()
     z = np.exp(-2j * np.pi * np.fft.rfftfreq(size))

@@ -1,4 +1,4 @@
-"""Sound files to float samples; channels are averaged to one, and rates converted to each other.
+"""Reads sound files into float samples, averages their channels, and converts sample rates.
 
 Owns `read_audio` (WAV, FLAC, Ogg Vorbis and Opus, MP3), the refusal of files that were cut short, and
 `mix_and_resample`. Leaves decoding to libsndfile, resampling to soxr, and writing to `wav.py`.
@@ -21,7 +21,7 @@ Float32 = npt.NDArray[np.float32]
 
 _FORMATS = {"WAV": "WAV", "WAVEX": "WAV", "RF64": "WAV", "FLAC": "FLAC", "OGG": "OGG", "MP3": "MP3"}
 _BLOCK = 1 << 18  # samples a channel that are read at a time
-# What writers of a WAV stream put where they cannot know the number of bytes (ffmpeg, arecord, sox, and their like).
+# Sizes that programs which write a WAV stream (ffmpeg, arecord, sox, others) put where they cannot know the real one.
 _UNKNOWN_SIZES = (0xFFFFFFFF, 0xFFFFFFDB, 0x80000000, 0x7FFFFFFF, 0x7FFFFFDB, 0x7FFFF000)
 _MAX_RATE = 2**24
 
@@ -35,8 +35,8 @@ def read_audio(
     and 64, A-law, mu-law; also with the extensible header), FLAC, OGG and MP3. sample_rate: resample to this many Hz,
     by default leave the file's. mono: average the channels; False gives [n, channels].
 
-    Errors: OSError, naming the path, where a file cannot be opened; ValueError for what is no such file, has no
-    samples, was cut short (by its header or its last page) or holds samples that are not finite.
+    Errors: OSError, naming the path, where a file cannot be opened; ValueError for a file of another format, without
+    samples, cut short (by its header or its last page) or with samples that are not finite.
     """
     if sample_rate is not None:
         sample_rate = check_rate(sample_rate)
@@ -50,8 +50,8 @@ def read_audio(
 def mix_and_resample(samples: npt.ArrayLike, rate: int, wanted: int, *, mono: bool = True, name: str = "") -> Float32:
     """Float samples [n] or [n, channels] at one rate -> float32 at another: [n'], or [n', channels] if not mono.
 
-    n' is n * wanted / rate, rounded. ValueError for another shape or type, values that are not finite, or a rate that
-    is none.
+    n' is n * wanted / rate, rounded; both rates in Hz. name: stands in error texts. ValueError for another shape or
+    type, values that are not finite, or an impossible rate.
     """
     values: npt.NDArray[Any] = np.asarray(samples)
     if values.ndim not in (1, 2) or (values.ndim == 2 and values.shape[1] == 0):
@@ -82,7 +82,7 @@ def mix_and_resample(samples: npt.ArrayLike, rate: int, wanted: int, *, mono: bo
 
 
 def check_rate(rate: object) -> int:
-    """A sample rate in Hz as an int; ValueError for what is none."""
+    """A sample rate in Hz as an int; ValueError unless it is a whole number from 1 to 2^24."""
     return whole_number("audio.sample_rate", rate, 1, _MAX_RATE)
 
 
@@ -106,7 +106,7 @@ def _opened(source: str | os.PathLike[str] | bytes | BinaryIO) -> Iterator[tuple
             else:
                 yield io.BytesIO(file.read()), os.fspath(source)
     elif hasattr(source, "read"):
-        data = source.read()  # from where it stands: what lies before may be another's
+        data = source.read()  # from its position on: what lies before it may not belong to the sound
         if not isinstance(data, bytes):
             raise ValueError(f"[audio] expected a file open for binary reading, got one that reads {type(data)}")
         yield io.BytesIO(data), str(getattr(source, "name", "") or "file")
@@ -131,7 +131,7 @@ def _decode(file: BinaryIO, name: str) -> tuple[Float32, int]:
     except soundfile.LibsndfileError as error:
         raise ValueError(f"[audio] expected {kinds} in {name}, got what cannot be read: {error}") from error
     samples: Float32 = np.concatenate(parts) if parts else np.zeros((0, channels), np.float32)
-    if samples.shape[0] < announced < 2**62:  # beyond it: a header that does not say
+    if samples.shape[0] < announced < 2**62:  # a larger number stands for an unknown length
         raise ValueError(_cut(name, f"{announced} samples by its {kind} header", f"{samples.shape[0]}"))
     if samples.shape[0] == 0:
         raise ValueError(f"[audio] expected sound in {name}, got no samples")

@@ -22,13 +22,13 @@ Subtype = Literal["PCM_16", "PCM_24", "FLOAT"]
 _SUBTYPES = ("PCM_16", "PCM_24", "FLOAT")
 _WAV_SUFFIXES = (".wav", ".wave")
 _SAMPLE_BYTES = {"PCM_16": 2, "PCM_24": 3, "FLOAT": 4}
-_MAX_WAV_BYTES = 2**32 - 1  # RIFF sizes are 32-bit; this one in a header says that nobody knows
+_MAX_WAV_BYTES = 2**32 - 1  # RIFF sizes are 32-bit; in a header, this one stands for an unknown size
 
 
 def write_wav(
     path: str | os.PathLike[str], samples: npt.ArrayLike, sample_rate: int, *, subtype: Subtype = "PCM_16"
 ) -> None:
-    """Write float samples [n], mono, as WAV. Errors as for `Audio.save`, but no samples are an empty file."""
+    """Write float samples [n], mono, as WAV. Errors as for `Audio.save`, except that there may be no samples."""
     check_wav_path(path)
     write_file(path, encode_wav(samples, sample_rate, subtype=subtype))
 
@@ -44,11 +44,11 @@ def encode_wav(samples: npt.ArrayLike, sample_rate: int, *, subtype: Subtype = "
 
 
 def wav_header(sample_rate: int, subtype: Subtype, data_bytes: int | None) -> bytes:
-    """What stands before the samples of a mono WAV file; data_bytes None: of a stream whose length nobody knows."""
+    """The header of a mono WAV file with data_bytes bytes of samples; None for a stream of unknown length."""
     sample_rate, size = check_rate(sample_rate), _SAMPLE_BYTES[subtype]
     fmt = struct.pack("<HHIIHH", 3 if subtype == "FLOAT" else 1, 1, sample_rate, sample_rate * size, size, 8 * size)
     chunks = b"fmt " + struct.pack("<I", len(fmt)) + fmt
-    if subtype == "FLOAT":  # what is not PCM says how many samples there are
+    if subtype == "FLOAT":  # formats other than PCM also state the number of samples
         samples = _MAX_WAV_BYTES if data_bytes is None else data_bytes // size
         chunks = b"fmt " + struct.pack("<I", 18) + fmt + b"\0\0" + b"fact" + struct.pack("<II", 4, samples)
     if data_bytes is None:
@@ -94,7 +94,7 @@ class WavWriter:
     ) -> None:
         """file: open for binary writing; at its beginning, if in_place.
 
-        written: go on after so many samples, which a writer like this one left in the file; what follows them is cut.
+        written: continue after this many samples, which an earlier writer left in the file; the rest is cut off.
         """
         self._file = file
         self._sample_rate = sample_rate
@@ -124,7 +124,7 @@ class WavWriter:
         self._file.flush()
 
     def _end_file(self) -> None:
-        """Make what is there a whole file, and go to where the next samples will stand."""
+        """Correct the header for the samples so far, and seek to where the next ones go."""
         header = self._header(self._data_bytes)
         self._file.seek(len(header) + self._data_bytes)
         self._file.write(b"\0" * (self._data_bytes % 2))
@@ -137,7 +137,7 @@ class WavWriter:
 
 
 def written_samples(path: str | os.PathLike[str], sample_rate: int, subtype: Subtype) -> int:
-    """How many samples a `WavWriter` of this rate and subtype has left in a file; 0 where there is none like that."""
+    """How many samples a `WavWriter` of this rate and subtype has left in a file; 0 where there is no such file."""
     header = wav_header(sample_rate, subtype, 0)
     try:
         with open(path, "rb") as file:

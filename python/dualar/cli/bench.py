@@ -1,7 +1,7 @@
 """`dualar bench`: how fast a model runs here, beside what the machine itself can do.
 
 Owns what is measured and how it is printed. Parts and machine are timed in turns, so that what disturbs the machine
-for a while disturbs all of them; medians are told.
+for a while disturbs all of them; the medians are printed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def bench(
 
 
 def _some_end(file: _core.ModelFile) -> int | None:
-    """A token that may end speech, since speed needs no tokenizer: one that is not semantic. None for the loader."""
+    """Some token that is not semantic, to end speech with, because speed needs no tokenizer; None where the file's keys
+    do not tell."""
     begin, end = file.get(names.SEMANTIC_BEGIN_ID), file.get(names.SEMANTIC_END_ID)
     if type(begin) is int and type(end) is int:
         return begin - 1 if begin > 0 else end + 1
@@ -81,7 +82,7 @@ def _measure(engine: Engine, seconds: float) -> tuple[dict[str, float], int]:
     until, rounds = time.perf_counter() + seconds, 0
     while rounds < _MIN_ROUNDS or time.perf_counter() < until:
         for name, run in runs.items():
-            run()  # what the others left in the caches is not this part's affair
+            run()  # not timed: it fills the caches, in which the other parts left their data
             began = time.perf_counter()
             run()
             taken[name].append(time.perf_counter() - began)

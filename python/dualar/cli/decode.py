@@ -1,4 +1,4 @@
-"""`dualar decode`: a matrix of codes to a WAV file. Leaves the decoding to `codec.py`."""
+"""`dualar decode`: a matrix of codes to a WAV file. Leaves the decoding to `dualar.codec`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decode(
         int | None,
         typer.Option(
             min=1,
-            help="Decode chunks of so many frames by themselves, as Qwen3-TTS's published code does with 300: an "
+            help="Decode chunks of this many frames by themselves, as Qwen3-TTS's published code does with 300: an "
             "approximation. By default the whole is decoded exactly.",
         ),
     ] = None,

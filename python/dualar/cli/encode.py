@@ -1,4 +1,4 @@
-"""`dualar encode`: a sound file to a matrix of codes. Owns its options; reading is `dualar.read_audio`'s."""
+"""`dualar encode`: a sound file to a matrix of codes. Leaves reading to `dualar.audio`, encoding to `dualar.codec`."""
 
 from __future__ import annotations
 

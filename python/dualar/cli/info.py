@@ -1,6 +1,6 @@
 """`dualar info`: what a model file holds, what it lacks, and the memory it needs.
 
-Owns the page it prints; leaves the judgement of a file to the loaders, whose complaint it prints as it is.
+Owns the page that it prints; leaves checking a file to the loaders, whose errors it prints as they are.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
 
 
 def _listed(names: list[str], *, everything: bool) -> str:
-    """How many names, and the first of them; this version leaves a codec's encoder unused, which has hundreds."""
+    """How many names there are, and the first of them, or all."""
     if not names:
         return "none"
     shown = names if everything else names[:3]

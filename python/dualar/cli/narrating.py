@@ -1,7 +1,7 @@
 """What `dualar say` does with a long text: piece by piece into one file or stream, with a job that can be continued.
 
-Owns the files beside the output, the progress by pieces, and what is said of those that failed. Leaves the options to
-`say.py`, the pieces to `dualar.narration`.
+Owns the files beside the output, the progress by pieces, and the messages about those that failed. Leaves the options
+to `say_options.py`, the pieces to `dualar.narration`.
 
 While a file is made, its finished pieces are kept in OUTPUT.job, and their sound in OUTPUT.part (with --stream in the
 output itself). At the end the part becomes the output, and the job goes unless a piece failed.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Where a long text goes: the output, and the job's file, None for standard output, which may be continued."""
+    """Where a long text goes. job: the job's file, None for standard output; continued: whether it is there already."""
 
     output: Output
     job: Path | None
@@ -141,7 +141,7 @@ def _samples_there(files: Files, config: NarrationConfig, rate: int) -> int:
 def _finish(
     files: Files, in_memory: list[npt.NDArray[np.float32]], result: NarrationResult, rate: int, *, quiet: bool
 ) -> None:
-    """Put what was spoken where it belongs."""
+    """Write the sound and the codes to the files that were asked for."""
     output = files.output
     if output.levels.any:
         _save_levelled(output, in_memory, result)
@@ -205,7 +205,7 @@ class PieceProgress:
         self._quiet = quiet
         self._bar: Progress | None = None
         self._frames = 0
-        self._seconds: float | None = None  # left, as of
+        self._seconds: float | None = None  # the estimate of the time left, made at the time `_since`
         self._since = 0.0
 
     def __enter__(self) -> PieceProgress:

@@ -1,4 +1,4 @@
-"""Where `dualar say` writes: a file or standard output, whole or as the speech is made, and what is done to its level.
+"""Where `dualar say` writes: to a file or standard output, all at once or as the speech is made, and at which level.
 
 Owns the checks of these options together, before any work. Leaves writing whole files to `speaking.py` and
 `narrating.py`, and chunks as they come to `streaming.py`.
@@ -33,7 +33,7 @@ class Levels:
         return self != Levels()
 
     def applied(self, audio: Audio) -> Audio:
-        """The clip with all of it done."""
+        """The clip, trimmed and scaled as asked for."""
         if self.trim_silence:
             audio = audio.trim_silence()
         if self.loudness is not None:
@@ -45,7 +45,7 @@ class Levels:
 class Output:
     """path: the file, or STDOUT. codes: a file for the codes too. streamed: written as the speech is made.
 
-    cadence: frames of each chunk, None where nothing was said of it. raw: standard output without a WAV header.
+    cadence: frames of each chunk, None where they were not given. raw: standard output without a WAV header.
     """
 
     path: Path
@@ -94,7 +94,7 @@ class Output:
 
     @property
     def name(self) -> str:
-        """What to call it in a message."""
+        """The output's name in a message."""
         return "standard output" if self.is_stdout else str(self.path)
 
     def check(self, *, force: bool) -> None:

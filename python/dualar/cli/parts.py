@@ -1,6 +1,6 @@
 """The parts of a model file by the names of their tensors, for `info` and `convert`.
 
-Owns how parts are called and told apart on the command line.
+Owns the names of the parts on the command line, and which tensor belongs to which part there.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from math import prod
 from dualar.cli import common
 from dualar.gguf import qwen3_names
 
-# What the names of each part's tensors begin with; the first that fits, so that the last is for all others. They are
-# shown in reverse.
+# The beginning of the names of each part's tensors. A tensor belongs to the first part that fits, so the last one takes
+# all others. The parts are shown in reverse.
 _S2_PARTS = {"Codec": "c.", "Fast-AR": "fast_", "Slow-AR": ""}
 _QWEN3_PARTS = {
     "Speaker encoder": qwen3_names.SPEAKER_ENCODER,
@@ -24,7 +24,8 @@ _QWEN3_PARTS = {
 
 
 def types_by_part(architecture: object, tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> list[tuple[str, str]]:
-    """For each part that is there, its parameters by ggml type, most first. tensors: (name, type, shape)."""
+    """(part, text) for each part that has tensors: its parameters by ggml type, most first. tensors: (name, type,
+    shape)."""
     prefixes = _QWEN3_PARTS if architecture == qwen3_names.ARCHITECTURE else _S2_PARTS
     parts: dict[str, dict[str, int]] = {name: defaultdict(int) for name in prefixes}
     for name, type_name, shape in tensors:

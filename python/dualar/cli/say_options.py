@@ -14,10 +14,10 @@ from dualar.cli import common, streaming
 from dualar.config import FAMILIES
 
 
-def _family_defaults(name: str) -> str:
-    """An option's default in each family of samplers that has it, for the help."""
-    values = ((family, getattr(kind, name, None)) for family, kind in FAMILIES.items())
-    return ", ".join(f"{family} {value:g}" for family, value in values if value is not None)
+def _sampler_defaults(name: str) -> str:
+    """An option's default for each sampler that has it, for the help."""
+    values = ((sampler, getattr(kind, name, None)) for sampler, kind in FAMILIES.items())
+    return ", ".join(f"{sampler} {value:g}" for sampler, value in values if value is not None)
 
 
 TextArgument = Annotated[
@@ -75,7 +75,7 @@ SamplerOption = Annotated[
     Literal["fish", "hf", "cosyvoice"] | None,
     typer.Option(
         "--sampler",
-        help="The family of rules to choose codes by.",
+        help="The rules by which codes are chosen.",
         show_default="the model's: fish for S2, hf for Qwen3-TTS",
     ),
 ]
@@ -86,7 +86,7 @@ TemperatureOption = Annotated[
         metavar="X",
         min=0.0,
         max=100.0,
-        show_default=_family_defaults("temperature"),
+        show_default=_sampler_defaults("temperature"),
         help="How freely to choose; 0 takes the likeliest.",
     ),
 ]
@@ -97,7 +97,7 @@ TopPOption = Annotated[
         metavar="X",
         min=0.0,
         max=1.0,
-        show_default=_family_defaults("top_p"),
+        show_default=_sampler_defaults("top_p"),
         help="Choose within this mass of the likeliest; 1 is all.",
     ),
 ]
@@ -108,7 +108,7 @@ TopKOption = Annotated[
         metavar="N",
         min=0,
         max=2**31 - 1,
-        show_default=_family_defaults("top_k"),
+        show_default=_sampler_defaults("top_k"),
         help="Choose among this many of the likeliest; 0 is all.",
     ),
 ]
@@ -119,7 +119,7 @@ RepetitionPenaltyOption = Annotated[
         metavar="X",
         min=0.01,
         max=100.0,
-        show_default=_family_defaults("repetition_penalty"),
+        show_default=_sampler_defaults("repetition_penalty"),
         help="Make codes that were used less likely (hf only); 1 is off.",
     ),
 ]

@@ -1,7 +1,7 @@
 """What `dualar say` does with a text that is spoken in one go: into one file, or as it is made.
 
-Owns its progress, its interruption and the closing lines. Leaves the options to `say.py`, texts of several pieces to
-`narrating.py`.
+Owns its progress, its interruption and the closing lines. Leaves the options to `say_options.py`, texts of several
+pieces to `narrating.py`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _progress(request: SpeechRequest, rate: float, *, quiet: bool) -> common.Spe
 
 
 def _write(made: Audio | Generation, output: Output, rate: float) -> float:
-    """Write the codes, and the clip unless it was streamed; its seconds."""
+    """Write the codes, and the clip unless it was streamed; returns its seconds."""
     from dualar.generation.frames import Generation
 
     if output.codes is not None:

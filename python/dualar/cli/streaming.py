@@ -1,7 +1,7 @@
 """Speech written as it is made, to a file that grows or to standard output for a player: what `say --stream` does.
 
-Owns the opening of the output, the chunks' way into it, and what happens when its reader goes away. Leaves the options
-to `say.py`, the bytes to `audio.WavWriter`.
+Owns opening the output, writing the chunks to it, and what happens when its reader goes away. Leaves the options to
+`say_options.py`, the bytes to `dualar.audio.wav.WavWriter`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def write_chunks(
 ) -> None:
     """Write the chunks as they come; the output is not touched before the first. Fails where its reader goes away.
 
-    after: go on after so many samples of a file that was written like this.
+    after: continue a file that was written like this, after this many samples.
     """
     from dualar.audio.wav import WavWriter
 

@@ -1,4 +1,4 @@
-"""The text of a command: an argument, a file or standard input, and nothing but UTF-8."""
+"""Reads the text of a command from an argument, a file or standard input, which must be UTF-8."""
 
 from __future__ import annotations
 

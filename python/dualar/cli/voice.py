@@ -210,14 +210,14 @@ def _cloned(source: Path, words: str | None, model: Path, *, quiet: bool, **opti
     from dualar.voices.clone import clone_voice
 
     samples, rate = read_audio(source)
-    codec, speaker = load_cloner(model, **options)
+    codec, speaker_encoder = load_cloner(model, **options)
     frames_per_second = codec.sample_rate / codec.samples_per_frame
     frames = max(1, round(samples.shape[0] / rate * frames_per_second))
     with common.SpeechProgress(
         quiet=quiet, frames_per_second=frames_per_second, expected_frames=frames, max_frames=frames
     ) as progress:
         return clone_voice(
-            codec, samples, words, speaker_encoder=speaker, sample_rate=rate, on_progress=progress.on_encode
+            codec, samples, words, speaker_encoder=speaker_encoder, sample_rate=rate, on_progress=progress.on_encode
         )
 
 
@@ -240,7 +240,7 @@ def _read_transcript(text: str | None, file: Path | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal would obey: a file may come from anywhere."""
+    """The text without characters that control a terminal: a voice's file may come from anywhere."""
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 

@@ -1,1 +1,1 @@
-"""Checkpoints to GGUF: the names of the files that the core reads."""
+"""Converts published checkpoints to GGUF files with the keys and tensor names that the core reads."""

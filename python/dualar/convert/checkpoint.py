@@ -1,8 +1,8 @@
-"""Published checkpoints as they lie on disk: names, shapes, and values as float32, some rows of a tensor at a time.
+"""Reads published checkpoints: names, shapes, and values as float32, some rows of a tensor at a time.
 
-Owns what a tensor in a file is (`Stored`), the reading of safetensors (one file, or several with an index) and a
-checkpoint known by other names. Nothing in a file is trusted: a header is held against the bytes that are there, before
-anything is allocated. Leaves PyTorch's files to `torch_file.py`, what tensors a model should have to `plan.py`.
+Owns `Stored` (a tensor in a file), the reading of safetensors (one file, or several with an index), and `Renamed` (a
+checkpoint whose tensors get other names). Nothing in a file is trusted: a header is checked against the file's length
+before anything is allocated. Leaves PyTorch's files to `torch_file.py`, which tensors a model needs to `plan.py`.
 
 A safetensors file is eight bytes (little-endian length of the header), the header (JSON: name -> dtype, shape, first
 and last byte of the data), the data. It is read here, not by the library of that name, whose numpy side has no BF16.
@@ -46,7 +46,7 @@ MAX_DIMENSIONS = 8
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor where it lies in a file. start: its first byte in `data`. strides: in values, one for each axis."""
+    """A tensor in a mapped file. start: its first byte in `data`. strides: in values, one for each axis."""
 
     data: mmap.mmap
     start: int
@@ -55,7 +55,7 @@ class Stored:
     strides: tuple[int, ...]
 
     def rows(self, first: int, last: int) -> Float32:
-        """The rows [first, last) of the first axis as float32, in memory of their own. Only of floats."""
+        """The rows [first, last) of the first axis as float32, copied. Only for tensors of floats."""
         kind = np.dtype(_NUMPY[self.dtype])
         shape = (last - first, *self.shape[1:])
         if 0 in shape:
@@ -82,7 +82,7 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Checkpoint(Protocol):
-    """Tensors by name. `source` is what errors call it."""
+    """Tensors by name. source: the file's name for error texts."""
 
     @property
     def source(self) -> str: ...
@@ -91,7 +91,7 @@ class Checkpoint(Protocol):
 
 
 def not_floats(name: str, dtype: str, source: str) -> str | None:
-    """What is wrong with the dtype of a tensor, None where it holds plain floats."""
+    """The error text for a tensor whose dtype is not a plain float; None where it is."""
     if dtype in _NUMPY:
         return None
     more = " (8-bit floats, whose scales are elsewhere: take the checkpoint in BF16)" if dtype.startswith("F8_") else ""
@@ -134,7 +134,7 @@ class Safetensors:
     """One safetensors file, memory-mapped."""
 
     def __init__(self, path: Path) -> None:
-        """ModelError for a file that cannot be read, is cut short, or whose header lies."""
+        """ModelError for a file that cannot be read, is cut short, or whose header contradicts its length."""
         self.source = str(path)
         self._data = map_file(path)
         size = len(self._data)
@@ -201,7 +201,7 @@ class Joined:
     """Several checkpoints as one."""
 
     def __init__(self, parts: list[Safetensors], *, source: str, names: set[str]) -> None:
-        """names: those that the index has; ModelError where they are not those of the files."""
+        """names: those in the index; ModelError where the files have others."""
         self.source = source
         self.tensors: dict[str, Stored] = {}
         homes: dict[str, str] = {}
@@ -223,10 +223,10 @@ class Joined:
 
 
 class Renamed:
-    """A checkpoint whose tensors are known by other names; some may be left out."""
+    """A checkpoint whose tensors get other names; some may be left out."""
 
     def __init__(self, checkpoint: Checkpoint, rename: Callable[[str], str | None]) -> None:
-        """rename: a tensor's name here, None where it is left out. ModelError where two would have one name."""
+        """rename: gives a tensor's new name, or None to leave it out. ModelError where two get the same name."""
         self.source = checkpoint.source
         self.tensors: dict[str, Stored] = {}
         self.left_out: list[str] = []

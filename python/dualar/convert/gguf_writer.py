@@ -1,6 +1,6 @@
 """A GGUF file (version 3), written front to back with a piece of a tensor in memory at a time.
 
-Owns the byte format and that the file appears whole or not at all. Leaves types and values to the caller.
+Owns the byte format; the file appears whole or not at all. Leaves types and values to the caller.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of the file: its name, numpy shape, type (as `quantize` names it) and where its bytes come from, some
-    rows after the other."""
+    """One tensor of the file: its name, numpy shape, type (as `quantize.py` names it), and a function that gives its
+    bytes, some rows at a time."""
 
     name: str
     shape: tuple[int, ...]
@@ -70,7 +70,7 @@ def file_size(metadata: Mapping[str, Value], tensors: Sequence[Tensor]) -> int:
 
 
 def _head(metadata: Mapping[str, Value], tensors: Sequence[Tensor]) -> bytes:
-    """All that stands before the tensors' bytes."""
+    """The bytes before those of the tensors."""
     parts = [b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))]
     parts += [_string(key) + _value(key, value) for key, value in metadata.items()]
     offset = 0

@@ -1,6 +1,7 @@
-"""From a checkpoint's folder to a model file: which family it is, the checks, the writing.
+"""From a checkpoint's folder to a model file: finds the family, checks the tensors, writes the file.
 
-Owns the order of these and the list of families. Leaves what a model file holds (`ModelFile`) to each family's module.
+Owns the order of these steps and the list of families. Leaves the content of a model file (`ModelFile`) to each
+family's module.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ModelFile:
 class Conversion:
     """A checked model file that is yet to be written.
 
-    nbytes: of the file. finer: the tensors in a finer type than was asked for, as their rows do not fit that one.
+    nbytes: of the file. finer: the tensors in a finer type than was asked for, because their rows do not fit it.
     left_out: the checkpoint's tensors that a model file has no use for.
     """
 

@@ -1,7 +1,7 @@
-"""Pickles read as data: containers, numbers and texts, and calls of the few functions that the caller allows.
+"""Reads pickles as data: containers, numbers and texts, and calls of the few functions that the caller allows.
 
-Python's own `pickle` runs what a file says. Here a pickle is a list of instructions (`pickletools` takes them apart)
-for a machine that has no others than those below: a file can name any function, but reaches none that is not allowed.
+Python's own `pickle` calls whatever function a file names. Here a pickle is a list of instructions, which `pickletools`
+takes apart, for a machine that knows only those below: a file may name any function, but only allowed ones are called.
 Owns that machine. Leaves what PyTorch's functions mean to `torch_file.py`.
 """
 
@@ -65,7 +65,7 @@ def read_pickle(file: Readable, *, allowed: Mapping[tuple[str, str], Call], pers
 
 
 class _Machine:
-    """A stack, where a mark begins the items of a container, and a memo of what was put aside."""
+    """A stack, on which a mark stands before the items of a container, and a memo of objects that are used again."""
 
     def __init__(self, allowed: Mapping[tuple[str, str], Call], persistent: Call) -> None:
         self._allowed = allowed
@@ -111,7 +111,7 @@ class _Machine:
         return value
 
     def _items(self) -> list[Any]:
-        """What lies above the last mark, which goes too."""
+        """Take the objects above the last mark, and the mark, off the stack."""
         at = len(self._stack) - 1
         while self._stack[at] is not _MARK:
             at -= 1
@@ -146,7 +146,7 @@ class _Machine:
         stack = self._stack
         if name in ("BINPERSID", "PERSID"):
             stack.append(self._persistent(self.pop() if name == "BINPERSID" else argument))
-        elif name == "BUILD":  # the state of an object: nothing here has one that matters
+        elif name == "BUILD":  # sets an object's state, which no object here needs
             self.pop()
         elif name == "REDUCE":
             arguments, function = self.pop(), self.pop()

@@ -1,8 +1,8 @@
-"""What a model file holds, tensor by tensor, and which of a checkpoint's tensors each is made of.
+"""The plan of a model file: its tensors, and which tensors of a checkpoint each of them is made of.
 
 Owns the comparison of a plan with a checkpoint, which lists all that is wrong at once, and the ways of combining
-tensors. Values are read, combined and written some rows at a time: the memory for it is that of a piece, whatever the
-tensor's size. Leaves types to `quantize.py`, bytes to `gguf_writer.py`, each family's plan to its own module.
+tensors. Values are read, combined and written some rows at a time, so that memory does not grow with a tensor's size.
+Leaves types to `quantize.py`, bytes to `gguf_writer.py`, each family's plan to its own module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Combine = Callable[[list[Float32]], Float32]
 """Some rows of each source -> the same rows of the tensor."""
 
 PIECE = 1 << 20
-"""Values that are in memory at a time, where a row is no longer than that."""
+"""Values that are read at a time; more where a single row is longer."""
 
 _UNEXPECTED = 100  # tensors that one error lists
 

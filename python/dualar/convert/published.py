@@ -1,7 +1,7 @@
 """The small files of a published folder, and the faults that any file of it may have.
 
-Owns reading text and JSON, the word for a Git LFS pointer that lies where a file should be, and how much of a name that
-a file brings goes into a message. Leaves tensors to `checkpoint.py` and `torch_file.py`.
+Owns reading text and JSON, the refusal of a Git LFS pointer in the place of a file, and the shortening of names from a
+file in messages. Leaves tensors to `checkpoint.py` and `torch_file.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LISTED = 8
 
 
 def shown(name: object) -> str:
-    """A name out of a file as a message may print it: at most some 120 characters, nothing unprintable."""
+    """A name from a file, fit for a message: about 120 characters at most, nothing unprintable."""
     text = str(name)
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= _LONGEST_NAME else f"{text[:80]}...{text[-20:]} ({len(text)} characters)"
@@ -31,7 +31,7 @@ def listed(names: list[str]) -> str:
 
 
 def refuse_pointer(path: Path, beginning: bytes) -> None:
-    """ModelError where a file that begins like this is a Git LFS pointer."""
+    """ModelError where a file with this beginning is a Git LFS pointer."""
     if problem := pointer_problem(beginning[:POINTER_SIZE]):
         raise _core.ModelError(f"[checkpoint] {path}: {problem}")
 

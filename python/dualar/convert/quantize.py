@@ -1,8 +1,8 @@
-"""In which type each tensor of a model file is kept, and its bytes in that type.
+"""Chooses the type of each tensor of a model file, and makes its bytes in that type.
 
-Owns the policy behind `--type`; the quantizing itself is ggml's. Vectors are always F32. A quantized type is for the
-matrices of the transformers alone: tables, of which a row is read at a time, are Q8_0 then, and the codec's weights,
-whose errors are heard, F16. A matrix whose rows are no multiple of the type's block takes the next finer type.
+Owns the policy behind `--type`; leaves the quantizing itself to ggml. Vectors are always F32. A quantized type is used
+for the matrices of the transformers alone: with it, tables, of which one row is read at a time, are Q8_0, and the
+codec's weights, whose errors are heard, F16. A matrix whose rows are no multiple of the type's block gets a finer type.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def nbytes(shape: tuple[int, ...], kind: str) -> int:
 
 
 def to_bytes(values: Float32, kind: str, *, name: str) -> npt.NDArray[np.uint8]:
-    """The bytes of some of a tensor's rows, little-endian. ModelError where F16, or a scale in it, is too small."""
+    """The bytes of some of a tensor's rows, little-endian. ModelError for values too large for F16, which is also the
+    type of a quantized block's scale."""
     if kind == "f32":
         return np.frombuffer(values.astype("<f4").tobytes(), np.uint8)
     largest = float(np.abs(values).max()) if values.size else 0.0

@@ -1,11 +1,11 @@
-"""What of a Qwen3-TTS checkpoint's speech tokenizer and speaker encoder goes into a model file.
+"""Qwen3-TTS checkpoints: which keys and tensors of speech tokenizer (codec) and speaker encoder go into a model file.
 
 Owns the reading of their configs and the plan of their tensors. Leaves the rest of the checkpoint to `qwen3_tts.py`,
 checking and writing to `plan.py` and `model_file.py`.
 
-What can be computed once is: a codebook's row is embedding_sum / max(cluster_usage, 1e-5), and the snakes' alpha and
-beta are stored as they are used, exp of what the checkpoint has. Of the encoder's quantizers only those are kept that
-make codes; the projections back, which encoding does not need, are not.
+What can be computed once is stored computed: a codebook's row is embedding_sum / max(cluster_usage, 1e-5), and the
+snakes' alpha and beta are exp of the checkpoint's values. Of the encoder's quantizers only those that make codes are
+kept, without the projections back, which encoding does not need.
 """
 
 from __future__ import annotations

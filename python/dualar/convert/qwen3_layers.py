@@ -1,6 +1,6 @@
 """The layers that Qwen3-TTS's codec and speaker encoder are made of, as planned tensors.
 
-Owns their names in a checkpoint and their form in a file. Leaves which layers there are to `qwen3_codec.py`.
+Owns their names in a checkpoint and their tensors in a model file. Leaves which layers there are to `qwen3_codec.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Qwen3-TTS checkpoints (12 Hz): what of the talker, the code predictor and the tokenizer goes into a model file.
+"""Qwen3-TTS checkpoints (12 Hz): which keys and tensors of talker, code predictor and tokenizer go into a model file.
 
 Owns the reading of config.json and the plan of those parts. Leaves the speech tokenizer and the speaker encoder to
 `qwen3_codec.py`, checking and writing to `plan.py` and `model_file.py`.
@@ -23,7 +23,7 @@ from dualar.gguf import qwen3_names as keys
 MODEL_TYPE = "qwen3_tts"
 
 _TOKENIZER_TYPE = "qwen3_tts_tokenizer_12hz"
-_CONTROL_IDS = 1024  # the talker's vocabulary ends in so many ids that are no codes
+_CONTROL_IDS = 1024  # ids at the end of the talker's vocabulary that are no codes
 _MAX_LAYERS = 1024
 _MAX_DIM = 1 << 20
 _CONTROL = {
@@ -57,7 +57,7 @@ class _Decoder:
 
 
 def model_file(folder: Path) -> ModelFile:
-    """What the checkpoint in `folder` becomes. One ModelError for all that its config lacks."""
+    """The model file of the checkpoint in `folder`. One ModelError for all that its config lacks."""
     config = Settings(read_json(folder / "config.json"), source=str(folder / "config.json"))
     speaker_metadata, speaker_plan = _speaker(config)
     metadata, plan = describe(config)
@@ -173,7 +173,7 @@ def _languages_and_speakers(talker: Settings, vocab: int) -> dict[str, Value]:
     dialects = talker.inside("spk_is_dialect") if "spk_is_dialect" in talker else None
     of_speakers = []
     for name in speakers.names():
-        # Where a speaker has no dialect there is a false, or nothing.
+        # For a speaker without a dialect the config has false, or no entry.
         found = "" if dialects is None or name not in dialects else dialects.text_or_false(name)
         if dialects is not None and found and found not in languages:
             dialects.note(name, f"a language among {listed(languages.names())}", repr(found))

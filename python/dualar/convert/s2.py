@@ -1,4 +1,4 @@
-"""S2 and S1 checkpoints: what of a folder goes into a model file.
+"""S2 and S1 checkpoints: which keys and tensors of a folder go into a model file.
 
 Owns the model file's keys, the plan of Slow-AR and Fast-AR, and the choice of the tokenizer's files. Leaves config.json
 to `s2_config.py`, the files of tensors and their names to `s2_tensors.py`, the codec to `s2_codec.py`, checking and
@@ -25,7 +25,7 @@ from dualar.text.tokenizer import CHAT, FILE_NAME, Tokenizer
 
 
 def model_file(folder: Path) -> ModelFile:
-    """What the checkpoint in `folder` becomes. One ModelError for all that is wrong with its config."""
+    """The model file of the checkpoint in `folder`. One ModelError for all that is wrong with its config."""
     source = folder / "config.json"
     config = read_config(Settings(read_json(source), source=str(source)))
     tokenizer_json = _read_tokenizer(folder, config)

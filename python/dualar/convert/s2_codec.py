@@ -1,7 +1,7 @@
-"""The codec of an S2 checkpoint (codec.pth): its geometry, read off its tensors, and the plan of them.
+"""The codec of an S2 checkpoint: its geometry, which is read off its tensors, and the plan of them.
 
 Owns both. Published checkpoints have no config of the codec: rates are half the kernels of the strided convolutions,
-widths, depths and codebooks are shapes, and the few numbers that no shape tells are `CodecSettings`. Weight-norm, in
+widths, depths and codebooks are shapes, and the few numbers that no shape tells are in `CodecSettings`. Weight-norm, in
 either of PyTorch's forms, is folded. Leaves checking and writing to `plan.py` and `model_file.py`.
 """
 
@@ -16,7 +16,7 @@ from dualar.convert.gguf_writer import Value
 from dualar.convert.plan import Planned, Source, Storage, same, vector, weight_normed
 from dualar.gguf import names
 
-_OF_FILE = "c."  # what the codec's names begin with in the model file
+_OF_FILE = "c."  # the beginning of the codec's names in the model file
 _WEIGHT_NORMS = (("weight_g", "weight_v"), ("parametrizations.weight.original0", "parametrizations.weight.original1"))
 
 

@@ -1,10 +1,10 @@
 """The config.json of an S2 or S1 checkpoint (model_type fish_qwen3_omni or dual_ar): the sizes of both transformers.
 
-Owns reading it, and what the published code takes where it is silent. Leaves the tensors to `s2.py`.
+Owns reading it, and the published code's defaults for absent keys. Leaves the tensors to `s2.py`.
 
 In `dual_ar` the config is flat, the Fast-AR's keys begin with `fast_`, and each key has a default. In `fish_qwen3_omni`
-there is an object for each transformer, whose sizes must be there. Where the Fast-AR's are silent, it is built like the
-Slow-AR; it always has the Slow-AR's rope base and epsilon.
+there is an object for each transformer, whose sizes must be there. Settings that the Fast-AR lacks are those of the
+Slow-AR, whose rope base and epsilon it always has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEAD_DIM = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """A stack of transformer blocks. prefix: what the tensors outside its layers begin with."""
+    """A stack of transformer blocks. prefix: the beginning of the names of tensors outside its layers."""
 
     prefix: str
     dim: int
@@ -41,7 +41,7 @@ class Stack:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A whole config. semantic: the first and last id of the semantic tokens; None where only the tokenizer tells."""
+    """A whole config. semantic: first and last id of the semantic tokens, None where only the tokenizer has them."""
 
     omni: bool
     slow: Stack
@@ -140,7 +140,7 @@ def _slow(config: Settings, *, layers: int | None = None, heads: int | None = No
     """layers, heads, dim: what a flat config may leave out."""
     heads = config.integer("n_head", 1, _HEADS, default=heads)
     flat, dim = dim is not None, config.integer("dim", 1, _WIDTH, default=dim)
-    said_null = flat and "head_dim" in config and config.is_null("head_dim")  # null is not silence there
+    said_null = flat and "head_dim" in config and config.is_null("head_dim")  # null there differs from an absent key
     return Stack(
         prefix="",
         dim=dim,
@@ -156,7 +156,7 @@ def _slow(config: Settings, *, layers: int | None = None, heads: int | None = No
 
 
 def _fast(config: Settings, slow: Stack, layers: int, *, key: str) -> Stack:
-    """key: what the settings' names begin with."""
+    """key: the beginning of the settings' names."""
     heads = config.integer(f"{key}n_head", 1, _HEADS, default=slow.heads)
     return Stack(
         prefix="fast_",

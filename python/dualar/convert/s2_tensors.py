@@ -1,13 +1,13 @@
-"""The files of an S2 or S1 checkpoint's folder that hold tensors, and the names that their tensors go by.
+"""The files of an S2 or S1 checkpoint's folder that hold tensors, and the names of these tensors.
 
 Owns finding them, the renaming to the names of the model file, and which tensors the published loaders leave out.
 Leaves which tensors a model must have to `s2.py` and `s2_codec.py`.
 
 `fish_qwen3_omni` and `dual_ar` hold the same model. In `dual_ar` the tensors have the names of the model file, perhaps
 after `model.`; in `fish_qwen3_omni` the Slow-AR's are under `text_model.model.`, the Fast-AR's and the codebooks'
-embeddings under `audio_decoder.`. The names tell which it is, as in the published loader, not the config.
+embeddings under `audio_decoder.`. The names decide which it is, as in the published loader, not the config.
 
-What is left out is named here, by kinds: anything else that a model does not have is an error.
+The kinds of tensors that are left out are listed here; any other tensor that a model does not have is an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEFT_OUT = re.compile(
     r"|(^|[._])lora_"  # low-rank changes that were not merged into the weights
 )
 _TIED_HEAD = (names.OUTPUT, "text_model.lm_head.weight", "lm_head.weight")
-"""What the head goes by; a copy of the embeddings where the config ties it to them."""
+"""Names of the output head, which is a copy of the embeddings where the config ties it to them."""
 _PREDICTOR = "quantizer.semantic_predictor_module."  # of the codec's training
 
 
@@ -45,7 +45,7 @@ def language_tensors(folder: Path) -> Renamed:
 
 
 def codec_tensors(folder: Path) -> Renamed:
-    """The codec: codec.safetensors, else codec.pth. Of a whole training run's tensors only the generator's are its."""
+    """The codec: codec.safetensors, else codec.pth; of a training run's checkpoint, the generator's tensors alone."""
     checkpoint = _open(folder, "codec")
     trained = any(name.startswith(_GENERATOR) for name in checkpoint.tensors)
     return Renamed(checkpoint, _of_generator if trained else lambda name: name)

@@ -1,4 +1,4 @@
-"""A checkpoint's config.json, read with checks that are all told at once."""
+"""Reads a checkpoint's config.json, and reports all faults of it in one error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _MAX_SIZE = 2**31 - 1
 
 
 class Settings:
-    """An object of a config: each getter notes what is wrong and gives something of the right type to go on with.
+    """An object of a config. A getter notes what is wrong and returns some value of the right type, so that all faults
+    are found in one pass.
 
     `require` raises one ModelError for all that was noted, here and in the objects inside.
     """
@@ -74,7 +75,7 @@ class Settings:
         return value
 
     def text_or_false(self, key: str) -> str:
-        """A string, or "" where there is a false or a null."""
+        """A string, or "" for false or null."""
         return "" if self._values.get(key) in (False, None, "") else self.text(key)
 
     def integers(self, key: str, low: int = 1, high: int = _MAX_SIZE) -> list[int]:
@@ -100,7 +101,7 @@ class Settings:
             self.note(key, f"{allowed!r} (nothing else is supported)", self._got(key))
 
     def note(self, key: str, expected: str, got: str) -> None:
-        """One more problem."""
+        """Note a problem, once."""
         problem = f"[{self._path}{shown(key)}] expected {expected}, got {got}"
         if problem not in self._problems:  # a value may be read more than once
             self._problems.append(problem)

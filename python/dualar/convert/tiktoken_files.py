@@ -1,6 +1,6 @@
-"""A tokenizer as tokenizer.tiktoken and special_tokens.json (S1-mini's) to the JSON text that a model file holds.
+"""Turns S1-mini's tokenizer files (tokenizer.tiktoken, special_tokens.json) into the JSON that a model file holds.
 
-Owns that translation. Leaves Qwen's files to `tokenizer_files.py`, using the result to `dualar.tokenizer`.
+Owns that translation. Leaves Qwen's files to `tokenizer_files.py`, using the result to `dualar.text.tokenizer`.
 
 Each line of tokenizer.tiktoken is a token's bytes in base64 and its rank, which is its id; a line whose token is `=`
 alone means nothing. Special ids follow the ranks, in the order of special_tokens.json, whose numbers must be those.

@@ -1,8 +1,8 @@
-"""A tokenizer as vocab.json, merges.txt and tokenizer_config.json, to the one JSON text that a model file holds.
+"""Turns Qwen's tokenizer files (vocab.json, merges.txt, tokenizer_config.json) into the JSON that a model file holds.
 
 Owns that translation for Qwen's byte-level BPE: NFC, Qwen2's splitting pattern, control tokens at the ids that the
 config gives them; and the form of that JSON for any byte-level BPE. Leaves S1-mini's files to `tiktoken_files.py`,
-using the result to `dualar.tokenizer`.
+using the result to `dualar.text.tokenizer`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _added_tokens(path: Path) -> list[dict[str, Any]]:
 
 
 def check_tokenizer(text: str, added: list[dict[str, Any]], *, source: str) -> None:
-    """That the library reads it, and gives every control token the id it should have."""
+    """ModelError unless the library reads the JSON and gives every control token the id that it should have."""
     import tokenizers
 
     try:

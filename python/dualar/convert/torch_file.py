@@ -1,7 +1,7 @@
 """PyTorch's .pth and .pt files, read without PyTorch: both formats that `torch.save` has written, memory-mapped.
 
-Owns both. Nothing in a file is run (`pickle_data.py`), and no tensor reaches beyond the bytes that are there. Leaves
-values to `checkpoint.Stored`.
+Owns both. No code in a file is run (`pickle_data.py`), and a tensor that reaches beyond the file's end is refused.
+Leaves values to `checkpoint.Stored`.
 
 Since version 1.6 a file is a zip archive: NAME/data.pkl, a pickle of the object that was saved, whose storages are
 entries NAME/data/KEY, not compressed. Before, it was five pickles in a row (a magic number, a version, the machine's
@@ -63,7 +63,7 @@ _OBJECT = "/data.pkl"
 
 @dataclass
 class _Storage:
-    """A run of values in the file; `start` is known once its place is."""
+    """A run of values in the file; start: its first byte, set when its place in the file is found."""
 
     dtype: str
     size: int  # in values

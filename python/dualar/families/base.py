@@ -1,4 +1,4 @@
-"""What a family of models declares, and the parts of a request that its prompt is built of.
+"""What a family of models declares, and `Style` and `Turn`, which its prompts are built of beside text and voice.
 
 Owns `Family`, `Style` (language, speaker, instruction) and `Turn` (an earlier turn kept as context). Leaves each
 family's own rules to its file, and the choice between families to `registry.py`.
@@ -30,9 +30,10 @@ CoreModel = _core.DualAR | _core.Qwen3TTS  # the compiled models that an engine 
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How to speak, besides the voice; None is not said. What a family does not have is refused.
+    """How to speak, besides the voice; None where the request does not say. A family refuses what it does not have.
 
-    language: a language's name, or "auto". speaker: one of the model's own voices. instruct: how to speak, in words.
+    language: a language's name, or "auto". speaker: the name of one of the model's own voices. instruct: how to speak,
+    in words.
     """
 
     language: str | None = None
@@ -40,29 +41,29 @@ class Style:
     instruct: str | None = None
 
     def given(self) -> dict[str, str]:
-        """The options that are said."""
+        """The options that are not None, by name."""
         values = ((f.name, getattr(self, f.name)) for f in fields(self))
         return {name: value for name, value in values if value is not None}
 
 
 class Family(ABC):
-    """One family's side of an engine. Made for a file by `family_of`."""
+    """What an engine needs to know of the family of a file. Made by `family_of`."""
 
     architecture: ClassVar[str]
-    required_tokens: ClassVar[tuple[str, ...]]  # that its tokenizer must have
-    takes_history: bool  # earlier turns may stand in its prompt
-    longest_text: int | None = None  # that it was trained on, in letters, where that was one sentence; None: any
-    frontend_name: str | None = None  # the text front end that its file asks for; None: the model reads letters
-    frontend: TextFrontend | None = None  # that front end
-    text_options: Mapping[str, str] = MappingProxyType({})  # what a user set of how texts are read; a job's file has it
-    min_tokens_before_end: ClassVar[int]  # frames at least, where a request does not say
-    needs_speaker_encoder: ClassVar[bool] = False  # to clone a voice
+    required_tokens: ClassVar[tuple[str, ...]]  # control tokens that its tokenizer must have
+    takes_history: bool  # whether earlier turns may stand in its prompts
+    longest_text: int | None = None  # letters, for a model that was trained on single sentences; None: any text
+    frontend_name: str | None = None  # the text front end that its file names; None: the model reads letters
+    frontend: TextFrontend | None = None  # that front end, with the user's lexicon
+    text_options: Mapping[str, str] = MappingProxyType({})  # how the user wants texts read; a job depends on it
+    min_tokens_before_end: ClassVar[int]  # frames at least, unless a request says
+    needs_speaker_encoder: ClassVar[bool] = False  # whether cloning a voice takes a speaker encoder
 
     def __init__(self, file: _core.ModelFile) -> None:
         self.path = file.path
 
     def take_lexicon(self, lexicon: Mapping[str, str]) -> None:
-        """Say the words of a user's lexicon as it has them. ValueError for a model that reads letters."""
+        """Read texts with a user's lexicon, word -> phonemes. ValueError for a model that reads letters."""
         if self.frontend_name is None:
             raise ValueError(f"[lexicon] expected none: {self.path} reads letters, not phonemes")
         self.frontend = FRONTENDS[self.frontend_name](lexicon)
@@ -76,20 +77,20 @@ class Family(ABC):
 
     @property
     def prefixes(self) -> Prefixes:
-        """What the names of its codec's tensors begin with, and of those that are neither model nor codec."""
+        """Beginnings of the names of its codec's tensors, and of tensors of neither model nor codec."""
         return PREFIXES[self.architecture]
 
     @property
     @abstractmethod
     def sampling(self) -> SamplingConfig:
-        """How codes are drawn where a request does not say."""
+        """How codes are drawn, unless a request says."""
 
     @abstractmethod
     def load_model(
         self, file: _core.ModelFile, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
     ) -> CoreModel | str:
-        """The model without its weights yet, or why there can be none. ModelError for what is wrong with the file,
-        ValueError with an option."""
+        """The model, its weights not loaded yet, or the reason why there can be none. ModelError for what is wrong with
+        the file, ValueError for a wrong option."""
 
     @abstractmethod
     def build_prompt(
@@ -105,16 +106,16 @@ class Family(ABC):
         """The prompt that makes the model speak `text`; ValueError for what the family or this model does not have."""
 
     def prompt_name(self, tokenizer: Tokenizer) -> str:
-        """Which prompt this file's model takes, in words; "" where the family has only one."""
+        """What the kind of prompt that this file's model takes is called; "" where the family has only one."""
         return ""
 
     def decoded_before(self, voice: Voice | None) -> npt.NDArray[np.int32] | None:
-        """Codes that the codec is given before those of a request, and whose sound is dropped; None for none."""
+        """Codes int32 [N, n] that are decoded before those of a request, their sound dropped; None for none."""
         return None
 
     @abstractmethod
     def blank_prompt(self, model: CoreModel, positions: int) -> BuiltPrompt:
-        """A prompt of so many positions that means nothing, for measurements."""
+        """A meaningless prompt of `positions` positions, for measurements."""
 
 
 @dataclass(frozen=True)

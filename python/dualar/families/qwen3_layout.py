@@ -1,4 +1,4 @@
-"""What a Qwen3-TTS file says of its prompts: kind of model, control ids, languages and speakers.
+"""What a Qwen3-TTS file says about its prompts: kind of model, control ids, and names of languages and speakers.
 
 Owns `Qwen3Layout`, its reading from a file and the look-up of names. Leaves building the prompt to
 `qwen3_prompt.py`.
@@ -24,11 +24,11 @@ class Metadata(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3Layout:
-    """What of a model file the prompt depends on: its kind, its control ids, its languages and speakers.
+    """The part of a model file's description that prompts depend on.
 
     kind: "base" (cloned voices), "custom_voice" (named speakers) or "voice_design" (instructions). size: "0b6" or
-    "1b7". languages: id of each name that can be chosen; dialects: those of speakers alone; speakers: id of each name;
-    speaker_dialects: the dialect of a speaker that has one.
+    "1b7". languages: name -> id, of those that can be chosen; dialects: name -> id, of those that only speakers have;
+    speakers: name -> id; speaker_dialects: speaker's name -> dialect's name, where there is one.
     """
 
     kind: str
@@ -113,8 +113,8 @@ class Qwen3Layout:
         return "over-frames" if self.kind == "base" else "first"
 
     def language_id(self, language: str, speaker: str | None) -> int | None:
-        """The id that the prompt names, None for "auto". A speaker of a dialect speaks it where the language is Chinese
-        or left to the model. ValueError for an unknown language."""
+        """The id of the language for the prompt, None for "auto". speaker: a speaker's name; one with a dialect speaks
+        it where the language is "chinese" or "auto". ValueError for an unknown language."""
         name = language.lower()
         if name != AUTO and name not in self.languages:
             raise ValueError(
@@ -126,7 +126,7 @@ class Qwen3Layout:
         return None if name == AUTO else self.languages[name]
 
     def speaker_id(self, speaker: str) -> int:
-        """The id of a named speaker; ValueError for an unknown one."""
+        """The id of a speaker's name; ValueError for an unknown one."""
         if speaker.lower() not in self.speakers:
             have = f"one of {', '.join(sorted(self.speakers))}" if self.speakers else "none: this model has no speakers"
             raise ValueError(f"[speaker] expected {have}, got {speaker!r}")

@@ -1,11 +1,11 @@
-"""Text, and perhaps a voice or an instruction, to the prompt of a Qwen3-TTS model.
+"""Builds the prompt of a Qwen3-TTS model from a text and, where given, a voice, a speaker's name or an instruction.
 
 Owns the layout of the four kinds of request (plain, speaker, cloned voice, instruction) and the checks on what goes
 into them. Pure numpy. Leaves ids to `dualar.text.tokenizer`, and adding the vectors up to the compiled core.
 
-A position is the sum of a text side and a codec side, and the text of a request lies over its frames: `trailing` has a
-text id for each frame to come. Each piece of the template is encoded on its own, so a text cannot grow together with
-what stands around it, nor smuggle control tokens in.
+The model's input at a position is the sum of a text embedding and a codec embedding. The text of a request lies over
+its frames: `trailing` has a text id for each frame to come. Each piece of the template is encoded on its own, so that
+no token spans a text and the template around it, and no text can bring in control tokens.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ASSISTANT_OPEN = "<|im_start|>assistant\n"
 USER_OPEN = "<|im_start|>user\n"
 CLOSE = "<|im_end|>\n"
 
-_NOTHING = -1
+_NOTHING = -1  # in a column: no id on this side
 
 
 class TalkerSizes(Protocol):
-    """What a prompt is checked against; `dualar.Qwen3TTS` has it."""
+    """The sizes of a model that a prompt is checked against; `dualar.Qwen3TTS` has them."""
 
     @property
     def num_codebooks(self) -> int: ...
@@ -47,12 +47,12 @@ class TalkerSizes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TalkerPrompt:
-    """What the talker is given before its first frame, and the text that follows frame by frame.
+    """The talker's input before its first frame, and the text for the frames that follow.
 
     columns: int32 [1 + N, T]: row 0 a text id, row 1 an id of the talker's vocabulary (a code of codebook 0, a control
-    id, a speaker), rows 2 to N the codes of the other codebooks; -1 is nothing. trailing: int32 [M], the text id under
-    each frame to come; `tts_pad` after the last. speaker: float32 [D], a cloned voice's vector, added at
-    speaker_column; None for none.
+    id, a named speaker's id), rows 2 to N the codes of the other codebooks; -1 for none. trailing: int32 [M], the text
+    ids that are added to the frames to come, one to each; `tts_pad` after the last. speaker: float32 [D], the vector of
+    a cloned voice's speaker, added at speaker_column; None for none.
     """
 
     columns: Int32
@@ -68,7 +68,7 @@ class TalkerPrompt:
 
     @property
     def prefix_length(self) -> int:
-        """0: the text lies over all of the prompt, so that no part of it is a voice's alone."""
+        """0: the text lies over the whole prompt, so that no part of it depends on the voice alone."""
         return 0
 
     @property
@@ -77,7 +77,7 @@ class TalkerPrompt:
         return False
 
     def piece(self, start: int, stop: int) -> TalkerPrompt:
-        """Itself, as `Session.prefill` takes it; start to stop must be all of it."""
+        """The prompt itself, as `Session.prefill` takes it; start and stop must be its beginning and end."""
         assert (start, stop) == (0, self.shape[1])
         return self
 
@@ -115,9 +115,8 @@ class TalkerPrompt:
 
 @dataclass(frozen=True)
 class Qwen3Voice:
-    """A cloned voice: its vector float32 [D], and for a closer likeness a recording as codes int [N, T] with its text.
-
-    codes and transcript: both or neither.
+    """A cloned voice: its speaker's vector float32 [D] and, for a closer likeness, a recording as codes int [N, T] with
+    its transcript: both or neither.
     """
 
     speaker: npt.ArrayLike
@@ -138,10 +137,10 @@ def build_talker_prompt(
 ) -> TalkerPrompt:
     """The prompt that makes a Qwen3-TTS model speak `text`.
 
-    language: "auto" or a name of the layout, in any case. speaker: a named speaker; or voice: a cloned one. instruct:
-    how to speak, in words. text_mode: "over-frames" (a text token under each frame, so that speech may begin before
-    the text is whole) or "first" (all text before the first frame); by default the layout's. What a kind of model was
-    made for is not asked here: `Engine` does.
+    language: "auto" or a name of the layout, in upper or lower case. speaker: the name of a speaker, or voice: a cloned
+    one. instruct: how to speak, in words. text_mode: "over-frames" (a text token added to each frame, so that speech
+    may begin before the text is complete) or "first" (all text before the first frame); by default the layout's.
+    Whether the kind of model takes these options is checked in `qwen3_tts.py`, not here.
 
     Errors: ValueError for texts with nothing to speak, unknown names, a speaker beside a voice, or a voice that does
     not fit.
@@ -194,7 +193,7 @@ def build_talker_prompt(
 def _add_reference(
     prompt: _Columns, voice: Qwen3Voice, ids: Sequence[int], *, tokenizer: PromptTokenizer, over_frames: bool
 ) -> list[int]:
-    """The recording with its text, and the text to speak; returns what of the text is left for the frames."""
+    """Add the recording with its text, and the text to speak; returns the text ids that are left for later frames."""
     layout = prompt.layout
     if voice.codes is None or voice.transcript is None:
         raise ValueError("[voice] expected codes and a transcript, or neither, got one of them")
@@ -216,7 +215,7 @@ def _add_reference(
 
 
 class _Columns:
-    """Columns so far."""
+    """The columns of a prompt while it is built."""
 
     def __init__(self, layout: Qwen3Layout) -> None:
         self.layout = layout
@@ -226,7 +225,7 @@ class _Columns:
     def add(
         self, *, text: Sequence[int], codec: Sequence[int] | None = None, codes: npt.NDArray[np.int64] | None = None
     ) -> None:
-        """Text ids, and beside them ids of the talker's vocabulary, or whole frames [N, T]."""
+        """Add text ids, and beside them ids of the talker's vocabulary, or whole frames [N, T]."""
         part = np.full((1 + self.layout.num_codebooks, len(text)), _NOTHING, np.int64)
         part[0] = text
         if codec is not None:

@@ -1,7 +1,7 @@
-"""The Qwen3-TTS family: what each kind of model was made for, and the sampling defaults it came with.
+"""The Qwen3-TTS family: which options each kind of model takes, and the sampling that it was published with.
 
-Owns the rules of the published code about who may be asked for what. Leaves the description that a file carries to
-`qwen3_layout.py` and the prompt to `qwen3_prompt.py`.
+Owns these rules, which are those of the published code. Leaves the description in a file to `qwen3_layout.py`, and the
+prompt to `qwen3_prompt.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Qwen3Family(Family):
     needs_speaker_encoder = True
 
     def __init__(self, file: _core.ModelFile) -> None:
-        """ModelError for a file whose description is not as it should be."""
+        """ModelError for a file whose sampling options are out of range."""
         super().__init__(file)
         self._file = file
         self._layout: Qwen3Layout | None = None
@@ -57,8 +57,8 @@ class Qwen3Family(Family):
 
     @property
     def layout(self) -> Qwen3Layout:
-        """Kind, control ids, languages and speakers, read on first use; ModelError where they are not as they should
-        be."""
+        """Kind, control ids, languages and speakers' names, read on first use; ModelError where they are missing or
+        malformed."""
         if self._layout is None:
             self._layout = Qwen3Layout.read(self._file, source=self.path)
         return self._layout
@@ -73,7 +73,7 @@ class Qwen3Family(Family):
         if im_end_id is not None:
             raise ValueError(f"[im_end_id] expected None: a model of this family names its own, got {im_end_id}")
         model = _core.Qwen3TTS(file, runtime)
-        self.layout  # noqa: B018  # told now, and not by the first request
+        self.layout  # noqa: B018  # so that a malformed file is refused now and not at the first request
         if tokenizer is not None:
             tokenizer.check_model(vocab_size=model.text_vocab_size, semantic_begin_id=0, semantic_end_id=0)
         return model
@@ -102,7 +102,7 @@ class Qwen3Family(Family):
         )
 
     def decoded_before(self, voice: Voice | None) -> npt.NDArray[np.int32] | None:
-        # A recording in the prompt is gone on with, and so is its sound.
+        # The model continues the recording in its prompt, so the codec must continue the recording's sound.
         return None if voice is None or voice.speaker is None or voice.frames == 0 else voice.codes
 
     def blank_prompt(self, model: CoreModel, positions: int) -> BuiltPrompt:
@@ -149,11 +149,11 @@ class Qwen3Family(Family):
 
 
 def _sampling(file: _core.ModelFile) -> HFSampling:
-    """What the model was published with; what the file does not say is the family's default."""
+    """The sampling that the model was published with; the family's defaults for what the file does not say."""
 
     def found(keys: dict[str, str]) -> dict[str, Any]:
         values = ((name, file.get(key)) for name, key in keys.items())
-        # 0.9 is kept as a float32; it is meant as it is written.
+        # A file keeps 0.9 as a float32; the decimal number is meant, not the float32 next to it.
         return {n: float(str(np.float32(v))) if isinstance(v, float) else v for n, v in values if v is not None}
 
     main, residual = found(_SAMPLING), found(_RESIDUAL)

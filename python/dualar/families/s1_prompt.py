@@ -1,11 +1,11 @@
-"""Text, and perhaps a voice and earlier turns, to the prompt matrix of an S1 model: turns one after the other.
+"""Builds the prompt of an S1 model, turns one after the other, from a text and, where given, a voice and earlier turns.
 
-Owns that template. Pure numpy. Leaves the matrix itself to `s2_prompt.py`, which model has which template to `s2.py`.
+Owns that template. Pure numpy. Leaves the matrix to `s2_prompt.py`, and the choice between the templates to `s2.py`.
 
-A turn is a speaker's tag, the text, its frames and `<|im_end|>`; `<|interleave|>` stands before the first. A recording
-that gives the voice is a turn like any other, and so is one that was spoken before; the last has no frames yet. The
-vocabulary has no tokens for speakers' tags: they are spelled out, as in training. A turn is one speaker's, so a tag may
-stand only at the beginning of a text; without one it is the first speaker's.
+A turn is a speaker tag, the text, its frames and `<|im_end|>`; `<|interleave|>` stands before the first turn. A voice's
+recording is a turn like any other, and so are earlier turns; the last turn has no frames yet. The vocabulary has no
+tokens for speaker tags: they are spelled out, as in training. A turn has one speaker, so a tag may stand only at the
+beginning of a text; a text without one is the first speaker's.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def build_interleaved_prompt(
 
 
 def _add_turn(prompt: PromptMatrix, name: str, text: str) -> None:
-    """The beginning of a turn: whose it is, and its text."""
+    """Add the beginning of a turn: its speaker tag and its text."""
     require_words(name, text)
     plain = plain_text(text)
     speaker = FIRST_SPEAKER

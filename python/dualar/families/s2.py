@@ -1,7 +1,7 @@
-"""The S2 family (Fish Audio S2 and S1): `<|im_end|>` as the end, and one of two prompts, as the model was trained.
+"""The S2 family (Fish Audio S2 and S1): `<|im_end|>` ends the speech, and a model takes one of two kinds of prompt.
 
-Owns what the family declares and the keys of its files that decide it. Leaves the prompts to `s2_prompt.py` (S2: a
-chat, a voice as a reference in it) and `s1_prompt.py` (S1: turns one after the other).
+Owns what the family declares, and reads the keys of a file that decide it. Leaves the prompts to `s2_prompt.py` (S2: a
+chat, with a voice's recording in its system message) and `s1_prompt.py` (S1: turns one after the other).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dualar.voices.voice import Voice
 
 
 class S2Family(Family):
-    """The models of the fish-speech architecture. Which prompt one takes stands in its file (`dualar.prompt`), else it
-    shows in its tokenizer."""
+    """The models of the fish-speech architecture. A file says which kind of prompt its model takes (`dualar.prompt`);
+    if it does not, the tokenizer's control tokens decide."""
 
     architecture = names.ARCHITECTURE
     required_tokens = S2_REQUIRED

@@ -1,10 +1,10 @@
-"""Text, and perhaps a voice and earlier turns, to the prompt matrix of an S2 model.
+"""Builds the prompt of an S2 model from a text and, where given, a voice and earlier turns.
 
-Owns the chat template and its matrix form. Pure numpy. Leaves ids to `dualar.text.tokenizer`, what of a text is kept to
-`dualar.text.plain`, and the length check against the model's context to `dualar.generation`.
+Owns the chat template and its matrix form. Pure numpy. Leaves ids to `dualar.text.tokenizer`, the removal of control
+characters to `dualar.text.plain`, and the length check against the model's context to `dualar.generation`.
 
 Row 0 holds token ids; rows 1 to N the frame's codes where the token is semantic, and 0 elsewhere. Each piece of the
-template is encoded on its own and the ids are joined, as the model was trained: a tokenizer may not merge across them.
+template is encoded on its own and the ids are joined, as in the model's training, so that no token spans two pieces.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def build_prompt(
 
 
 class PromptMatrix:
-    """A prompt as it is built, column after column."""
+    """A prompt while it is built, column after column."""
 
     def __init__(
         self, tokenizer: PromptTokenizer, num_codebooks: int, codebook_size: int, semantic_begin_id: int
@@ -87,27 +87,27 @@ class PromptMatrix:
         self._parts: list[Int32] = []
 
     def template(self, piece: str) -> None:
-        """A piece of the template itself: control tokens are parsed."""
+        """Add a piece of the template, in which control tokens are parsed."""
         self._ids(self._tokenizer.encode_template(piece))
 
     def text(self, text: str) -> None:
-        """A user's text, as `plain_text` leaves it: control tokens are spelled out."""
+        """Add a user's text, as `plain_text` leaves it; control tokens in it are spelled out."""
         self._ids(self._tokenizer.encode_text(plain_text(text)))
 
     def user(self, text: str) -> None:
-        """A user message, and the opening of the answer to it."""
+        """Add a user message, and the opening of the answer to it."""
         self.template(USER_OPEN)
         self.text(text)
         self.template(CLOSE)
         self.template(ASSISTANT_OPEN)
 
     def codes(self, name: str, codes: npt.ArrayLike) -> None:
-        """Frames of speech: their semantic tokens in row 0, their codes below."""
+        """Add frames of speech, codes int [N, T]: semantic tokens in row 0, the codes below. name: for error texts."""
         checked = require_codes(name, codes, num_codebooks=self._num_codebooks, codebook_size=self._codebook_size)
         self._parts.append(np.vstack([self._semantic_begin_id + checked[:1], checked]).astype(np.int32))
 
     def matrix(self) -> Int32:
-        """What was built, int32 [1 + num_codebooks, T]."""
+        """The prompt, int32 [1 + num_codebooks, T]."""
         return np.ascontiguousarray(np.concatenate(self._parts, axis=1))
 
     def _ids(self, ids: list[int]) -> None:

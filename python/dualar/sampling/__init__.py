@@ -1,6 +1,6 @@
-"""The samplers: from rows of logits to tokens, with noise that depends on what is drawn and on nothing else.
+"""The samplers: from rows of logits to tokens, with noise that depends on seed, step, stream and id alone.
 
-`chains.py` has the three families of samplers, `noise.py` the noise.
+`chains.py` has the three samplers, `noise.py` the noise.
 """
 
 from dualar.config import SamplingConfig

@@ -1,8 +1,8 @@
-"""From a row of logits to a token: three published families of samplers, over [B, V] float32 rows.
+"""From rows of logits, float32 [B, V], to tokens: three published samplers.
 
-Owns the stages (pure numpy functions) and the chains `fish`, `hf` and `cosyvoice`; leaves option checking to
-`dualar.config`, when to draw to `dualar.generation`, and the words of the noise to `noise.py`. Nothing here has state,
-loops until it is lucky, or looks at other rows: a row's token is the same alone, in any batch and at any place in it.
+Owns the stages (pure numpy functions) and the samplers `fish`, `hf` and `cosyvoice`, which are chains of stages; leaves
+option checking to `dualar.config`, when to draw to `dualar.generation`, and the noise to `noise.py`. No function here
+has state, repeats a draw until it succeeds, or looks at other rows: a row's token is the same alone and in any batch.
 
 A draw is Gumbel-max: argmax(logits / T + g), g = -log(-log u), u the row's counter-based noise for that id. A chain
 therefore only says which ids survive and with what score; the same answer serves `probabilities` and the draw.
@@ -30,7 +30,7 @@ Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.integer[Any]]
 Reals = float | npt.NDArray[np.floating[Any]] | npt.NDArray[np.integer[Any]]
 
-_HEAD = 256
+_HEAD = 256  # entries of a row that `head` sorts first: they nearly always hold the mass of top_p
 
 
 class LogitsError(ValueError):
@@ -121,8 +121,8 @@ def ranked(x: Float32 | Float64, ids: Ids) -> Ids:
 def head(x: Float32 | Float64, y: Float64, k: int, top_p: Reals) -> tuple[Ids, Float64, Float64]:
     """Ids, entries of `y` and mass over the whole row of `x`'s k highest, in descending order: [B, K] each.
 
-    K covers all ties with the k-th one. Where the first `_HEAD` hold more than top_p, no filter can keep the others:
-    they are left out, because sorting a whole row costs more than all the rest of a draw.
+    K covers all ties with the k-th one. Where the first `_HEAD` entries hold more mass than top_p, no filter keeps any
+    other: those are left out, because sorting a whole row costs more than all the rest of a draw.
     """
     total = np.exp(y).sum(axis=1, keepdims=True)
     for count in (min(k, _HEAD), k):
@@ -179,7 +179,7 @@ def penalised(x: Float64, history: Integers, penalty: float) -> Float64:
 
 
 def fish_candidates(x: Float32, temperature: float, top_p: float, top_k: int) -> Candidates:
-    """The S2 family's chain on checked rows: both filters on the untempered softmax, then the temperature."""
+    """S2's chain on checked rows: both filters on the untempered softmax, then the temperature."""
     if temperature == 0:
         return greedy(x)
     k, y = _top_k(top_k, x.shape[1]), centred(x)
@@ -193,7 +193,7 @@ def fish_candidates(x: Float32, temperature: float, top_p: float, top_k: int) ->
 def hf_candidates(
     x: Float32, temperature: float, top_p: float, top_k: int, penalty: float, history: Integers | None
 ) -> Candidates:
-    """The transformers family's chain on checked rows: penalty, temperature, top-k with ties, top-p on what is left."""
+    """The transformers library's chain on checked rows: penalty, temperature, top-k with ties, top-p on the rest."""
     y = x.astype(np.float64)
     if history is not None and penalty != 1:
         y = penalised(y, history, penalty)
@@ -228,9 +228,9 @@ def greedy(x: Float32 | Float64) -> Candidates:
 
 
 def probabilities(logits: npt.ArrayLike, config: SamplingConfig, history: npt.ArrayLike | None = None) -> Float64:
-    """The distribution of a family's first draw: logits float32 [B, V] -> float64 [B, V], each row summing to 1.
+    """The distribution of a sampler's first draw: logits float32 [B, V] -> float64 [B, V], each row summing to 1.
 
-    history: int [B, W], -1 where a row has fewer; the hf family penalises all of it. It does not change the first
+    history: int [B, W], -1 where a row has fewer; the hf sampler penalises all of it. It does not change the first
     draw of the other two. ValueError for arrays of another kind, LogitsError for NaN or a row without candidates.
     """
     _expect_config(config)
@@ -256,12 +256,12 @@ def sample(
     history: npt.ArrayLike | None = None,
     blocked: npt.ArrayLike | None = None,
 ) -> Int32:
-    """One id for each row, with the family's own rule against repeats: logits float32 [B, V] -> int32 [B].
+    """One id for each row, with the sampler's own rule against repeats: logits float32 [B, V] -> int32 [B].
 
     seed, step: int or int [B]. stream: the codebook's number, 0 being the main one. history int [B, W], -1 where a
-    row has fewer: what was drawn before, the newest last, of which the config's window for that stream counts (the
-    main tokens for stream 0, this frame's own residual codes for the others). blocked bool [B, V]: ids that no draw may
-    give. ValueError for arrays of another kind, LogitsError for NaN or a row without candidates.
+    row has fewer: earlier draws, the newest last (main tokens for stream 0, this frame's own residual codes for the
+    others); the config says how many of the last ones count. blocked bool [B, V]: ids that no draw may give. ValueError
+    for arrays of another kind, LogitsError for NaN or a row without candidates.
     """
     _expect_config(config)
     if stream > 0:
@@ -352,7 +352,7 @@ def _draw(
 def _draw_other(
     x: Float32, tokens: Ids, temperature: Reals, seeds: npt.NDArray[np.uint64], steps: npt.NDArray[np.uint64]
 ) -> Ids:
-    """A draw from each whole row without the id `tokens` [B], which stays where it is the only candidate."""
+    """A draw from all ids of each row but `tokens` [B]; a row without another candidate gives that token."""
     y = x.copy()
     y[np.arange(len(x)), tokens] = -np.inf
     only = y.max(axis=1) == -np.inf
@@ -374,7 +374,7 @@ def _top_k(top_k: int, V: int) -> int:
 
 
 def _history(history: npt.ArrayLike, B: int, V: int, window: int = -1) -> Integers | None:
-    """Its last `window` columns (-1: all), checked; None where that is nothing."""
+    """The last `window` columns of history (-1: all), checked; None where there are none."""
     h: npt.NDArray[Any] = np.asarray(history)
     if h.ndim != 2 or len(h) != B or (h.dtype.kind not in "iu" and h.size > 0):
         raise ValueError(f"[sampling] expected history int [{B}, W], got {h.dtype} {list(h.shape)}")

@@ -1,6 +1,6 @@
-"""The noise of a draw: counter-based, so that it depends on what is drawn and on nothing that ran before or beside it.
+"""The noise of a draw: a function of seed, step, stream and id, whatever was drawn before or is drawn beside it.
 
-Owns `uniform` and the Philox words behind it; leaves what is drawn with them to `sampling`.
+Owns `uniform` and the Philox words behind it; leaves the draws to `chains.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ Words = npt.NDArray[np.uint64]
 Counts = int | npt.NDArray[np.integer[Any]]
 
 REDRAW_STREAM = 1000
+"""The stream of second draws, after a repeat; no codebook has this number."""
 
 
 def uniform(seed: Counts, step: Counts, stream: int, n: int) -> Float64:

@@ -1,4 +1,4 @@
-"""Text on its way to a model: what is kept of it, where it may be cut, and its token ids."""
+"""Text before it reaches a model: plain text, cutting into pieces, front ends to phonemes, and token ids."""
 
 from dualar.text.plain import plain_text
 

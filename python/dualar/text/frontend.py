@@ -1,8 +1,8 @@
-"""Text front ends: what turns a text into what a model was trained to read, for example into phonemes.
+"""Text front ends, which turn a text into the phonemes that a model was trained to read.
 
-A model file asks for one by its name (the key `dualar.text_frontend`); without that key the model reads letters. Owns
-what a front end is, the list of them and the reading of a user's own lexicon. Leaves each front end to its package,
-which is imported when a file asks for it.
+A model file names its front end (key `dualar.text_frontend`); without that key the model reads letters. Owns the
+protocol of a front end, the list of them and the reading of a user's own lexicon. Leaves each front end to its package,
+which is imported when a file names it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class TextFrontend(Protocol):
     """One front end, with the lexicon that a user gave."""
 
     def speak(self, text: str) -> Spoken:
-        """ValueError for a text that it cannot read: another script, nothing to say, phonemes that there are not."""
+        """How the text is spoken; ValueError for another script, nothing to speak, or unknown phonemes."""
         ...
 
     def unknown_words(self, text: str) -> list[str]:
-        """The words of the text whose sound is a guess from their letters, each once, as they are written."""
+        """The words of the text whose phonemes are guessed from their letters, each once, as they are written."""
         ...
 
 
@@ -34,14 +34,14 @@ def _english(lexicon: Mapping[str, str]) -> TextFrontend:
 
 
 FRONTENDS: dict[str, Callable[[Mapping[str, str]], TextFrontend]] = {"english": _english}
-"""Name in a model file -> what makes it of a user's lexicon."""
+"""Name in a model file -> the function that makes the front end, with a user's lexicon."""
 
 
 def read_lexicon(path: str | os.PathLike[str]) -> dict[str, str]:
-    """A user's lexicon: a UTF-8 file with a word and its phonemes in each line, after a `#` a remark.
+    """A user's lexicon, word -> phonemes: a UTF-8 file with a word and its phonemes in each line, and `#` remarks.
 
-    Words count in lower case. Errors: ValueError naming the line that is something else; OSError for a file that
-    cannot be read.
+    Words are taken in lower case. Errors: ValueError naming a line with a word alone; OSError for a file that cannot be
+    read.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):

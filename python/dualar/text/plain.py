@@ -1,7 +1,7 @@
-"""What a tokenizer gets of a text: what was written, composed (NFC), without control characters. Nothing else.
+"""Prepares a text for the tokenizer: composes it (NFC) and removes control characters, nothing else.
 
 Owns that one rule. Numbers, abbreviations and symbols are not spelled out, and no language is guessed: the model reads
-what it was given.
+what was written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARKS = re.compile("[\u0300-\U0010ffff]{64,}")
 
 
 def plain_text(text: str) -> str:
-    r"""The text as a prompt has it.
+    r"""The text as it stands in a prompt.
 
     CR LF, CR, VT, FF and NEL (U+0085) become a line feed; line feed and tab stay; every other control character (Cc:
     U+0000 to U+001F, U+007F to U+009F) is removed; then letters and their marks are composed (NFC). All else stays: the

@@ -1,7 +1,7 @@
-"""A long text to pieces that can be spoken one after the other. Pure; nothing here knows a model.
+"""Cuts a long text into pieces that can be spoken one after the other. Pure functions, which know no model.
 
-Owns where a text may be cut, and the choice among these places. Leaves speaking the pieces, and joining their sound, to
-others.
+Owns where a text may be cut, and the choice among these places. Leaves the sizes of pieces, and speaking them, to
+`dualar.narration`.
 
 A piece ends where a sentence does, in many scripts. Only a sentence that is too long by itself is cut at a clause, or
 else between words. No rule here sees meaning, so what may be an abbreviation is taken for one: a sentence end that is
@@ -27,11 +27,11 @@ PieceEnd = Literal["turn", "paragraph", "sentence", "clause", "word", "text"]
 
 DEFAULT_MAX_SIZE = 300
 
-# How good a place is. INNER: the end of a sentence within quotes, or an ellipsis after which it may go on.
+# How good a place for a cut is. INNER: the end of a sentence within quotes, or an ellipsis after which it may go on.
 _WORD, _CLAUSE, _INNER, _SENTENCE, _PARAGRAPH, _TURN = range(6)
 _KINDS: tuple[PieceEnd, ...] = ("word", "clause", "sentence", "sentence", "paragraph", "turn")
 
-_SPACE = r"[^\S\u00a0\u2007\u202f]"  # those three keep together what they stand between
+_SPACE = r"[^\S\u00a0\u2007\u202f]"  # the three are spaces at which a text must not be broken
 _SPACES = re.compile(rf"{_SPACE}+|\u200b+")
 _BLANK_LINE = re.compile(rf"(?:\r\n|[\n\r\u2028\x85]){_SPACE}*[\n\r\u2028\x85]|\u2029")
 _UNBROKEN = re.compile(r"<\|[^<>|\n]{1,100}\|>|\[[^\[\]\n]{1,200}\]|</?[A-Za-z][^<>\n]{0,200}>")
@@ -89,7 +89,7 @@ class Piece:
 def speech_size(text: str) -> int:
     """About how long a text takes to speak: 1 for each character, 3 for a wide one (Han, kana, hangul), 0 for marks.
 
-    Near 14 are a second of speech.
+    A second of speech is about 14.
     """
     return sum(map(_size, text))
 
@@ -103,10 +103,10 @@ def split_text(
     or between words. It is longer than max_size where no such place comes before: nothing is cut inside a word, a
     grapheme, a tag (`<|...|>`, `<...>`, `[...]`) or a speaker's turn. Each turn, from a speaker tag to the next, is a
     piece of its own. Blanks belong to the piece before them, and each piece has a letter or digit, if the text has.
-    first_size: what the first piece may have where a sentence ends within it, so that there is something to hear soon.
-    one_sentence: a piece ends with the first sentence that ends in it.
+    first_size: the most of the first piece, where a sentence ends within it, so that sound begins sooner. one_sentence:
+    a piece ends with the first sentence that ends in it.
 
-    Errors: TypeError for what is no str, ValueError for a size below 1.
+    Errors: TypeError unless text is a str, ValueError for a size below 1.
     """
     if not isinstance(text, str):
         raise TypeError(f"[split_text] expected a str, got {type(text).__name__}")
@@ -141,7 +141,7 @@ def _next_cut(
     first = bisect_left(spoken, start)
     if first == len(spoken):
         return None
-    # With something to speak on both sides.
+    # Only places with something to speak on both sides.
     low, high = bisect_right(places, spoken[first]), bisect_right(places, spoken[-1])
     turn = None
     full = None  # the first place that is too far
@@ -211,7 +211,7 @@ def _places(text: str) -> dict[int, int]:
         for place in range(tag.start() + 1, tag.end()):
             cuts.pop(place, None)
     turns = [tag.start() for tag in SPEAKER_TAG.finditer(text)]
-    if turns:  # what comes before the first may be cut anywhere
+    if turns:  # only the text before the first turn has places inside
         cuts = {place: rank for place, rank in cuts.items() if place < turns[0]} | {
             place: _TURN for place in turns if place
         }
@@ -282,7 +282,7 @@ def _after_spaces(around: _Around, spaces: re.Match[str]) -> int:
 def _put_free_end(text: str, mark: re.Match[str], put: Callable[[int, int], None]) -> None:
     """A sentence end that no space follows."""
     place, run = mark.end(), mark.group()
-    # Of the marks that usually need a space, in a text of wide characters.
+    # Marks that need a space after them need none between wide characters.
     narrow = not any(character in _FREE_ENDS for character in run)
     beside = text[mark.start() - 1 : mark.start()] + text[place : place + 1]
     if narrow and not (beside and all(_size(character) == 3 for character in beside)):
@@ -293,7 +293,7 @@ def _put_free_end(text: str, mark: re.Match[str], put: Callable[[int, int], None
         place += 1
     following = text[place : place + 1]
     if not following or following.isspace() or following == '"' or following in _ENDS:
-        return  # of a space, its end is the place; and a straight quote may open or close
+        return  # a space is cut at its own end; and nothing tells whether a straight quote opens or closes
     # 「よし。」と言った: after a quote the sentence may go on; not where the next quote opens.
     goes_on = place > mark.end() and unicodedata.category(following) not in ("Ps", "Pi")
     put(place, _INNER if goes_on or _ELLIPSIS.search(run) else _SENTENCE)

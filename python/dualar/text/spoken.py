@@ -1,4 +1,4 @@
-"""What is said of a text, as a front end gives it.
+"""How a text is spoken: the phonemes that a front end returns, and the places in the text they stand for.
 
 Owns `Spoken` and `SpokenWord`. Leaves making them to the front ends.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SpokenWord:
-    """One word as it is said. text[start:end] of the text that was given is what it is said for; several words may
-    share a place ("$5" is said as two)."""
+    """One spoken word, and the place text[start:end] in the given text that it stands for; several words may share a
+    place ("$5" is spoken as two words)."""
 
     start: int
     end: int
@@ -20,7 +20,7 @@ class SpokenWord:
 
 @dataclass(frozen=True)
 class Spoken:
-    """What is said of a text. phonemes: the words, with the pauses between them, as the model reads them."""
+    """How a text is spoken. phonemes: of all words, with the pauses between them, as the model reads them."""
 
     phonemes: str
     words: tuple[SpokenWord, ...]

@@ -1,4 +1,4 @@
-"""A recording and its transcript to a voice.
+"""Makes a voice of a recording and its transcript.
 
 Owns `clone_voice`. Leaves encoding the sound to the codec, and the speaker's vector to `speaker_encoder.py`.
 """
@@ -31,8 +31,8 @@ def clone_voice(
     name: str | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> Voice:
-    """A recording and its transcript to a Voice. `Engine.clone` with a codec and, for models that have one, a speaker
-    encoder; on_progress as for `Codec.encode`."""
+    """Make a Voice of a recording and its transcript, as `Engine.clone` does, with a codec and, for models that have
+    one, a speaker encoder. name: of the Voice; on_progress: as for `Codec.encode`."""
     if transcript is not None:
         require_words("clone transcript", transcript)
     elif speaker_encoder is None:

@@ -1,4 +1,4 @@
-"""Which voice is meant by a name or a path, and whether it fits a codec.
+"""Finds the voice that a name or a path means, and checks whether it fits a codec.
 
 Owns `find_voice` and `require_codec`. Leaves reading files to `formats.py` and the folder of names to `store.py`.
 """
@@ -14,10 +14,10 @@ from dualar.voices.voice import Voice
 
 
 def find_voice(voice: Voice | str | os.PathLike[str]) -> Voice:
-    """The voice that is meant: itself, the file at a path, or the one of that name in the store.
+    """A Voice itself, the one in the file at a path, or the one of that name in the store.
 
-    A str is a path where it has a separator or ends in `.voice` or `.s2voice`, and a name otherwise; never the one for
-    want of the other. Errors: as for `Voice.load`; ValueError for a name that the store does not have.
+    A str is a path where it has a separator or ends in `.voice` or `.s2voice`, and a name otherwise; a path that does
+    not exist is not tried as a name. Errors: as for `Voice.load`; ValueError for a name that the store does not have.
     """
     if isinstance(voice, Voice):
         return voice

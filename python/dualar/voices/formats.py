@@ -1,7 +1,7 @@
 """The bytes of voice files: dualar's own format, and version 1 of the `.s2voice` of s2.cpp.
 
-Owns both layouts and the refusal of what contradicts itself. Nothing is allocated by what a file says of itself, only
-by how long it is, and that is limited. Leaves what a voice may hold to `voice.py`.
+Owns both layouts, and the refusal of files that contradict themselves. How much memory is allocated depends on a file's
+length, which is limited, and never on a number in it. Leaves what a voice may hold to `voice.py`.
 
 dualar's own format, `.voice`, version 1; all numbers little-endian:
 
@@ -69,7 +69,7 @@ class VoiceFields(Protocol):
 
 
 def format_of(path: str | os.PathLike[str], format: str | None = None) -> VoiceFormat:
-    """The format to write: the one that is named, else by the file's name. ValueError for another of either."""
+    """The format to write: `format`, by default that of the file name's suffix. ValueError for an unknown one."""
     if format is not None:
         if format not in get_args(VoiceFormat):
             raise ValueError(f"[voice] expected format 'voice' or 's2voice', got {format!r}")
@@ -81,7 +81,7 @@ def format_of(path: str | os.PathLike[str], format: str | None = None) -> VoiceF
 
 
 def encode_voice(voice: VoiceFields, format: VoiceFormat = "voice") -> bytes:
-    """The file of a voice. ValueError where it would be longer than MAX_BYTES."""
+    """The bytes of a voice's file. ValueError where they would be more than MAX_BYTES."""
     codes = voice.codes.astype("<i4").tobytes()
     rows, frames = voice.codes.shape
     if format == "s2voice":
@@ -111,7 +111,7 @@ def encode_voice(voice: VoiceFields, format: VoiceFormat = "voice") -> bytes:
 
 
 def decode_fields(data: bytes, *, source: str) -> dict[str, Any]:
-    """The fields of the voice in a file's bytes, of either format, as they stand there.
+    """The fields of the voice in a file's bytes, of either format, their values not checked yet.
 
     ValueError, naming `source`, for a file of another kind or version, cut short or damaged.
     """
@@ -132,7 +132,7 @@ def read_file(path: str | os.PathLike[str], *, follow_links: bool = True) -> byt
     if not stat.S_ISREG(info.st_mode):  # not opened: that may block, as a pipe does
         kind = "a symbolic link" if stat.S_ISLNK(info.st_mode) else "a folder" if stat.S_ISDIR(info.st_mode) else "none"
         _fail(source, "a plain file", kind)
-    # Between the look and the opening the file may change: the flags hold then too.
+    # Should the file change between stat and open, these flags keep open from waiting for a pipe or following a link.
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     if not follow_links:
         flags |= getattr(os, "O_NOFOLLOW", 0)

@@ -1,4 +1,4 @@
-"""Which names a voice may have: those that could be a file's name everywhere.
+"""Which names a voice may have: those that can be a file's name on every system.
 
 Owns `check_voice_name`.
 """
@@ -13,7 +13,7 @@ _RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{i}" for port in ("COM", "LPT
 
 
 def check_voice_name(name: str) -> str:
-    """The name, composed (NFC), or a ValueError where it could not be a file's name everywhere.
+    """The name, composed (NFC); ValueError where it cannot be a file's name on every system.
 
     1 to 64 letters, digits, `-`, `_`, `.` and spaces, of any script; no space at either end, no `.` or `-` first, no
     `.` last, no `..`, and none of the names that Windows keeps for devices.

@@ -1,4 +1,4 @@
-"""Whose voice is it: a recording to the vector that Qwen3-TTS's "base" models are given for a speaker.
+"""The speaker encoder: from a recording to the speaker's vector, which Qwen3-TTS's "base" models are given.
 
 Owns `SpeakerEncoder` and the mel spectrogram that its network takes. Leaves the network to the compiled core, sound
 files and resampling to `dualar.audio.read`, and keeping the vector to `voice.py`.
@@ -23,7 +23,7 @@ _MAGNITUDE_FLOOR, _MEL_FLOOR = 1e-9, 1e-5  # added to a squared magnitude; the l
 
 
 class SpeakerEncoder:
-    """The speaker encoder of a model file. Files whose voices are not cloned from sound alone have none."""
+    """The speaker encoder of a model file. Only models that can clone a voice without a transcript have one."""
 
     def __init__(self, core: _core.SpeakerEncoder, *, check: Callable[[], None] | None = None) -> None:
         """core: the compiled network. check: called before each use; raises where the owner was closed."""
@@ -52,9 +52,9 @@ class SpeakerEncoder:
     def embed(self, samples: npt.ArrayLike, *, sample_rate: int | None = None) -> npt.NDArray[np.float32]:
         """Samples float [n], or [n, channels], in [-1, 1] -> float32 [dim].
 
-        Channels are averaged. sample_rate: that of the samples, by default the encoder's. Errors: ValueError for
-        another shape or type, samples that are not finite or a rate that is none, and for a clip that is shorter than a
-        few frames of the spectrogram (50 ms); ModelError where the result is not finite.
+        Channels are averaged. sample_rate: the samples' rate in Hz, by default the encoder's. Errors: ValueError for
+        another shape or type, samples that are not finite, an impossible rate, or a clip that is shorter than a few
+        frames of the spectrogram (50 ms); ModelError where the result is not finite.
         """
         if self._check is not None:
             self._check()
@@ -72,7 +72,7 @@ class SpeakerEncoder:
 
 
 def no_speaker_encoder(path: str) -> str:
-    """What to say where a file that would need a speaker encoder has none."""
+    """The error text for a file without the speaker encoder that it needs."""
     return (
         f"[clone] expected a speaker encoder (speaker.*) in {path}, found none: this model was not made to clone voices"
     )

@@ -1,6 +1,6 @@
 """The store: a folder of named voices, a `.voice` file each.
 
-Owns where it lies, and adding, finding and removing, also where several processes do so at once. Leaves names to
+Owns where the folder is, and adding, finding and removing voices, safely for several processes at once. Leaves names to
 `name.py` and the files' bytes to `formats.py`.
 """
 
@@ -58,15 +58,15 @@ class VoiceStore:
         self.folder = store_folder() if folder is None else Path(folder)
 
     def names(self) -> list[str]:
-        """The names of the voices, sorted; also of files that turn out to be damaged. OSError for a folder that is
-        none or cannot be read; a folder that does not exist has no voices.
+        """The names of the voices, sorted; their files may be damaged. OSError where the folder is a file or cannot be
+        read; a folder that does not exist has no voices.
         """
         return sorted(self._files())
 
     def get(self, name: str) -> Voice:
-        """The voice of that name; its `name` is the one it has here.
+        """The voice of that name; its `name` is the one that it has in the store.
 
-        Errors: ValueError for a name that is not there, naming those near to it, and for a file that is damaged or a
+        Errors: ValueError for a name that is not there, with similar ones that are, and for a file that is damaged or a
         link; OSError where it cannot be read.
         """
         path = self._path(name)
@@ -77,16 +77,16 @@ class VoiceStore:
         return replace(voice, name=check_voice_name(name))
 
     def find(self, name: str) -> str:
-        """The name as it is in the store; ValueError for one that is not there, naming those near to it."""
+        """The name as it is in the store; ValueError for one that is not there, with similar ones that are."""
         self._path(name)
         return check_voice_name(name)
 
     def add(self, name: str, voice: Voice, *, force: bool = False) -> Path:
-        """Keep a voice under a name, whole or not at all; the file's path.
+        """Keep a voice under a name, whole or not at all; returns the file's path.
 
-        force: replace a voice of that name. Errors: ValueError for a name that may not be or is taken (of two who add
-        it at once, one gets that), also by one that differs in upper and lower case alone, which some file systems do
-        not tell apart; OSError where the file cannot be written.
+        force: replace a voice of that name. Errors: ValueError for a name that is not allowed or is taken (where two
+        processes add it at once, one of them succeeds), also by one that differs only in upper and lower case, which
+        some file systems do not tell apart; OSError where the file cannot be written.
         """
         path = self.check_new(name, force=force)
         name = check_voice_name(name)
@@ -110,7 +110,7 @@ class VoiceStore:
         return path
 
     def check_new(self, name: str, *, force: bool = False) -> Path:
-        """The path that `add` would write to; ValueError as it would raise, told before the work."""
+        """The path that `add` would write to; ValueError where `add` would raise it: to find out before the work."""
         name = check_voice_name(name)
         files = self._files()
         for other in files:
@@ -133,7 +133,7 @@ class VoiceStore:
             raise self._unknown(name) from None
 
     def _files(self) -> dict[str, Path]:
-        """Path by name. A file that no voice here could have made is none."""
+        """Name -> path. Files whose names no voice may have are left out."""
         try:
             entries = os.listdir(self.folder)
         except FileNotFoundError:

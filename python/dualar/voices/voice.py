@@ -1,4 +1,4 @@
-"""`Voice`: what a recording became, kept to speak with.
+"""`Voice`: a recording as codes with its transcript, kept to speak with.
 
 Owns the voice and the checks on its fields. Leaves making one of sound to `clone.py`, finding one by name or path to
 `find.py`, the bytes of its files to `formats.py`, and the folder of named voices to `store.py`.
@@ -39,12 +39,12 @@ class Voice:
 
     codes: int32 [num_codebooks, T >= 1], read-only, each in [0, codebook_size). transcript: what is said in them.
     sample_rate (Hz), codebook_size (entries of the largest codebook) and samples_per_frame: of the codec that made the
-    codes. fingerprint: which codec that was, as `Codec.fingerprint`. name: what it is called in the store. speaker:
-    float32 [D], read-only, what a Qwen3-TTS model's speaker encoder heard; with it there may be no frames and no
-    transcript ("") at all. The last four are None where nobody knows them, as in a `.s2voice` file.
+    codes. fingerprint: which codec that was, as `Codec.fingerprint`. name: the voice's name in the store. speaker:
+    float32 [D], read-only, the vector that a Qwen3-TTS model's speaker encoder made of the recording; with it there may
+    be no frames and no transcript (""). The last four are None where they are not known, as in a `.s2voice` file.
 
     Errors: ValueError for codes of another shape, type or range, a transcript without words, with a NUL or with a lone
-    surrogate, a speaker's vector that is none, or a number out of range.
+    surrogate, a malformed speaker's vector, or a number out of range.
     """
 
     codes: npt.NDArray[np.int32]
@@ -66,7 +66,7 @@ class Voice:
         if not 1 <= rows <= MAX_CODEBOOKS:
             raise ValueError(f"[voice] expected 1 to {MAX_CODEBOOKS} codebooks, got {rows}")
         if self.speaker is not None and array.ndim == 2 and array.shape[1] == 0 and self.transcript == "":
-            codes = np.zeros((rows, 0), np.int32)  # the speaker's vector is all there is
+            codes = np.zeros((rows, 0), np.int32)  # the voice is a speaker's vector alone
         else:
             codes = require_codes("voice codes", array, num_codebooks=rows, codebook_size=size).astype(np.int32)
             require_words("voice transcript", self.transcript)
@@ -130,14 +130,14 @@ class Voice:
         """Write the voice to a file, whole or not at all; an existing one is replaced.
 
         format: "voice", dualar's own, which keeps all and has a checksum, or "s2voice", version 1 of the format of
-        s2.cpp, which keeps neither fingerprint, name nor samples_per_frame and has no checksum. By default by the
-        name: `.voice` or `.s2voice`. ValueError for another name or format, OSError where the file cannot be written.
+        s2.cpp, which keeps neither fingerprint, name nor samples_per_frame and has no checksum. By default the suffix
+        decides: `.voice` or `.s2voice`. ValueError for another one, OSError where the file cannot be written.
         """
         write_file(path, encode_voice(self, format_of(path, format)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Voice:
-        """Read a voice from a file of either format, told apart by what is in it, whatever its name.
+        """Read a voice from a file of either format. The content decides which it is, not the name.
 
         Errors: OSError where it cannot be read; ValueError, naming the path, for a file of another kind or version, cut
         short, damaged (any change of a `.voice` is found; in a `.s2voice`, one that contradicts itself) or absurd.
