@@ -246,7 +246,7 @@ class Interruption:
         if self.happened:
             raise KeyboardInterrupt
         self.happened = True
-        note("interrupted: finishing what there is; once more ends at once")
+        note("interrupted: writing what was made so far; a second Ctrl-C ends at once")
 
 
 def find_voice(name: str) -> Voice:

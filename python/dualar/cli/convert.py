@@ -45,7 +45,7 @@ def convert(
 ) -> None:
     """Convert a published checkpoint (S2, S1; Qwen3-TTS, 12 Hz) to one GGUF file, its tokenizer inside.
 
-    What will be written is told before it is: parts, types and size, and the tensors that have no use.
+    Before writing, it prints what will be written: parts, types and size, and the tensors that have no use.
     """
     with common.reporting(quiet=quiet, verbose=verbose):
         if not checkpoint.is_dir():

@@ -90,7 +90,7 @@ def say(
         pieces = plan(words, config, longest_text=family_of(opened).longest_text)
         is_long = pieces.is_long or continue_from is not None
         job = narrating.job_for(output, continue_from, force=force) if is_long else None
-        reference = None if voice is None else common.find_voice(voice)  # told before the model is loaded
+        reference = None if voice is None else common.find_voice(voice)  # an unknown one is refused before loading
         if not quiet and model == default_voice.path():
             _warn_of_unknown_words(words)
         with Engine(

@@ -232,7 +232,7 @@ def _read_transcript(text: str | None, file: Path | None) -> str:
         except OSError as error:
             raise typer.BadParameter(f"cannot read {file}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
-            raise typer.BadParameter(f"expected UTF-8 text in {file}, got what is none: {error}") from error
+            raise typer.BadParameter(f"expected UTF-8 text in {file}, got other bytes: {error}") from error
     assert text is not None
     words = common.as_utf8(text) if file is None else text
     require_words("transcript", words)

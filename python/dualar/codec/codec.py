@@ -152,9 +152,9 @@ class Codec:
         before: npt.NDArray[np.int32] | None = None,
         max_frames: int = _STREAM_FRAMES,
     ) -> CodecStream:
-        """`stream` with another owner to ask, or none. before: codes that went before, as for `_decode`; they are
-        decoded with the first push. max_frames: that the core works on at a time; with BLOCK_FRAMES, pushed so many at
-        a time, the samples are those of `_decode`, bit for bit."""
+        """`stream` with another check, or none. before: codes int32 [num_codebooks, n] that the first push decodes
+        first, without their samples. max_frames: how many frames the core works on at a time; where this is
+        BLOCK_FRAMES, and as many are pushed at a time, the samples are those of `_decode`, bit for bit."""
         core = self._core.stream(max_frames=max_frames)
         return CodecStream(
             core,

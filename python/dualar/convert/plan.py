@@ -62,8 +62,8 @@ class Planned:
     stacked: bool = False
 
     def pieces(self, checkpoint: Checkpoint, *, values: int = PIECE) -> Iterator[Float32]:
-        """The tensor's values, rows after rows, at most so many values of a source at a time; ModelError where one is
-        NaN or infinite."""
+        """The tensor's values float32, some rows at a time, so that at most `values` of a source are read at a time
+        (or one row). ModelError where one is NaN or infinite."""
         groups = [(source,) for source in self.sources] if self.stacked else [self.sources]
         for group in groups:
             rows = group[0].shape[0]
@@ -87,8 +87,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Part:
-    """A checkpoint and what is taken from it. ignored: says of a name that it may be there and is not needed. left_out:
-    names of its file that were not needed before, as the checkpoint no longer has them."""
+    """A checkpoint and the plan of what is taken from it. ignored: whether a tensor of that name may be there without
+    being needed. left_out: names of tensors in its file that `checkpoint` does not have any more."""
 
     checkpoint: Checkpoint
     plan: Sequence[Planned]

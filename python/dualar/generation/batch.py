@@ -81,7 +81,7 @@ class BatchRow:
         self._cancelled = True
 
     def hold(self, held: bool) -> None:
-        """Let it stand still from the next step on, or go on again: whoever takes its frames has enough of them.
+        """Pause the row from the next step on, or let it continue: for a caller who has frames enough for now.
 
         Its frames are the same, only later. A row that is held can still be cancelled.
         """

@@ -117,10 +117,10 @@ class Narrator(Iterator[NarratedPiece]):
         return self._own_frames + (0 if self._rows is None else self._rows.frames)
 
     def requests(self) -> Generator[GenerationRequest, tuple[Generation | None, str | None], None]:
-        """The attempts as requests that another's batch runs, one after the other; in place of the iteration.
+        """Yield each attempt as a request, for a caller who runs them in a batch of its own; in place of iterating.
 
-        Each is answered by `send` with (what was made, None), or (None, an error of the model). `pieces` grows by each
-        piece that is settled. A job is not kept.
+        The caller sends back (what was made, None), or (None, the text of the model's error). Each settled piece is
+        appended to `pieces`. A job is not kept.
         """
         position = pause = 0
         for index, text in enumerate(self._texts):

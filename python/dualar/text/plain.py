@@ -13,7 +13,7 @@ import unicodedata
 _LINE_ENDS = re.compile("\r\n|[\r\v\f\x85]")
 # The rest of Unicode's category Cc, but for tab and line feed: C0, DEL and C1.
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
-# So many characters in a row that may be combining marks, of which the first is U+0300.
+# 64 or more characters in a row that may all be combining marks, the first of which is U+0300.
 _MARKS = re.compile("[\u0300-\U0010ffff]{64,}")
 
 

@@ -223,11 +223,12 @@ def _places(text: str) -> dict[int, int]:
 
 
 class _Around:
-    """What stands before and after each place of a text. Each list is filled in one pass, so that a text of nothing but
-    brackets or dots takes no longer, a letter, than prose.
+    """Looks up what stands before and after each place of a text. Each list is filled in one pass, so that a text of
+    nothing but brackets or dots takes no longer for a letter than prose.
 
-    letters[i]: where the first character from i on is that is neither a tag nor punctuation nor a space; len(text) for
-    none. unclosed[i]: where the closing quotes and brackets that end at i begin. unended[i]: the same of sentence ends.
+    letters[i]: the place of the first character from i on that is neither in a tag nor punctuation nor a space;
+    len(text) where there is none. unclosed[i]: where the closing quotes and brackets that end at i begin. unended[i]:
+    the same for the marks that end a sentence.
     """
 
     def __init__(self, text: str) -> None:

@@ -309,7 +309,7 @@ class Tokenizer:
         return range(begin, begin + len(found))
 
     def _require_cheap_patterns(self) -> None:
-        """A pattern that backtracks takes a time that doubles with each letter, until the library gives up: try it."""
+        """ModelError for a pattern that backtracks, whose time doubles with each letter: it is tried on some texts."""
         parts = [part for part in (self._plain.pre_tokenizer, self._plain.normalizer) if part is not None]
         found = "".join(pattern for part in parts for pattern in patterns(json.loads(part.__getstate__())))
         letters = dict.fromkeys(found[:_TRIED_LETTERS])
@@ -334,7 +334,7 @@ class Tokenizer:
 
     @contextlib.contextmanager
     def _no_panic(self, work: str) -> Iterator[None]:
-        """A panic in the library, which is a BaseException that nothing catches by accident, as a ModelError."""
+        """Raise a ModelError for a panic in the library, which is a BaseException that `except Exception` misses."""
         try:
             yield
         except BaseException as error:

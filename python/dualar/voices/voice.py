@@ -151,7 +151,7 @@ class Voice:
         try:
             return cls(**fields)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"[voice] expected a voice in {source}, got what is none: {error}") from error
+            raise ValueError(f"[voice] expected a voice in {source}, got a wrong value: {error}") from error
 
     def __repr__(self) -> str:
         return (
