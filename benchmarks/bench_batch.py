@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import bench_qwen3
 import models
 import numpy as np
+import numpy.typing as npt
 import report
 from bench_ar import text_prompt
 from dualar import Batch, BatchRow, GenerationRequest, SamplingConfig, _core
-from dualar.model import Prompt
+from dualar.families.qwen3_prompt import TalkerPrompt
 from report import number, ratio_text
 
 Model = _core.DualAR | _core.Qwen3TTS
+Prompt = TalkerPrompt | npt.NDArray[np.int32]
 
 
 def open_model(file: _core.ModelFile, options: argparse.Namespace) -> Model:
@@ -103,7 +106,7 @@ class Bench:
         steps = 2 * (o.rounds + o.warmups) + max(o.rows) + 8
         batches = {n: Rows(self.model, n, o.context, steps) for n in o.rows}
         products = {n: Products(self.model, n) for n in o.rows}
-        runs = {f"{n} rows": batch.batch.step for n, batch in batches.items()}
+        runs: dict[str, Callable[[], object]] = {f"{n} rows": batch.batch.step for n, batch in batches.items()}
         runs |= {f"products {n}": run for n, run in products.items()}
         largest = batches[max(o.rows)].rows
         before = [row.frames for row in largest]

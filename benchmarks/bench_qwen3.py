@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,12 @@ import report
 from dualar import SamplingConfig, _core
 from dualar.convert import qwen3_tts
 from dualar.convert.gguf_writer import Tensor, write_gguf
-from dualar.convert.plan import Planned
+from dualar.convert.plan import PIECE, Planned, Storage
 from dualar.convert.quantize import to_bytes, type_of
 from dualar.convert.settings import Settings
 from dualar.families.qwen3_prompt import TalkerPrompt
 from dualar.generation.steps import core_sampler
+from dualar.gguf import qwen3_names
 
 STEP, CACHED, RECOMPUTE = "talker step", "predictor frame, cached", "predictor frame, recompute"
 
@@ -71,44 +72,37 @@ CONFIG: dict[str, Any] = {
 }
 
 
-class RandomCheckpoint:
-    """A checkpoint of the planned tensors with random values: pieces of one pool of normal numbers."""
+POOL = np.random.default_rng(0).standard_normal(2 * PIECE, np.float32)
+"""Normal numbers, of which each piece of a matrix is a part."""
 
-    source = "random weights"
 
-    def __init__(self, plan: list[Planned]) -> None:
-        self._sources = {source.name: source.shape for planned in plan for source in planned.sources}
-        self._pool = np.random.default_rng(0).standard_normal(1 << 20, np.float32)
+def pieces(planned: Planned, kind: str) -> Iterator[npt.NDArray[np.uint8]]:
+    """A tensor's bytes, some rows after the other: random values, the same for one name each time.
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Numpy shape of each tensor."""
-        return self._sources
-
-    def read(self, name: str) -> npt.NDArray[np.float32]:
-        """Deviation 1 / sqrt(fan-in), so that a product keeps its input's scale; heads 2.5 times that."""
-        shape = self._sources[name]
-        rng = np.random.default_rng(zlib.crc32(name.encode()))
-        if len(shape) == 1:
-            noise = rng.standard_normal(shape, np.float32) / 10
-            return 1 + noise if "norm" in name else noise
-        count, size = int(np.prod(shape)), self._pool.size // 2
-        starts = rng.integers(size, size=-(-count // size))
-        values = np.concatenate([self._pool[start : start + size] for start in starts])[:count].reshape(shape)
-        gain = 2.5 if "head" in name else 1.0
-        values *= gain if "embedding" in name else gain / np.sqrt(shape[-1])
-        return values
+    Deviation 1 / sqrt(fan-in), so that a product keeps its input's scale; 2.5 times that for heads, 1 for tables.
+    """
+    rng = np.random.default_rng(zlib.crc32(planned.target.encode()))
+    if len(planned.shape) == 1:
+        noise = rng.standard_normal(planned.shape, np.float32) / np.float32(10)
+        yield to_bytes(np.float32(1) + noise if "norm" in planned.target else noise, kind, name=planned.target)
+        return
+    rows, columns = planned.shape
+    gain = 2.5 if planned.target in (qwen3_names.OUTPUT, qwen3_names.PREDICTOR_OUTPUT) else 1.0
+    deviation = np.float32(1.0 if planned.storage is Storage.TABLE else gain / np.sqrt(columns))
+    step = PIECE // columns
+    for first in range(0, rows, step):
+        size = min(step, rows - first) * columns
+        start = int(rng.integers(POOL.size - size))
+        values: npt.NDArray[np.float32] = POOL[start : start + size].reshape(-1, columns) * deviation
+        yield to_bytes(values, kind, name=planned.target)
 
 
 def random_tensors(plan: list[Planned], weight_type: str) -> list[Tensor]:
     """The planned tensors with random values, made when they are written."""
-    checkpoint = RandomCheckpoint(plan)
 
     def tensor(planned: Planned) -> Tensor:
         kind = type_of(planned.storage, planned.shape, weight_type)
-        return Tensor(
-            planned.target, planned.shape, kind, lambda: to_bytes(planned.read(checkpoint), kind, name=planned.target)
-        )
+        return Tensor(planned.target, planned.shape, kind, lambda: pieces(planned, kind))
 
     return [tensor(planned) for planned in plan]
 

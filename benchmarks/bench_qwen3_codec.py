@@ -87,7 +87,7 @@ def values(planned: Planned) -> npt.NDArray[np.float32]:
     rng = np.random.default_rng(zlib.crc32(planned.target.encode()))
     noise = rng.standard_normal(planned.shape, dtype=np.float32)
     if planned.target.endswith((".alpha", ".beta", "norm.weight")):
-        return 1 + 0.1 * np.abs(noise)
+        return np.float32(1) + np.float32(0.1) * np.abs(noise)
     if planned.target.endswith("gamma"):
         return 0.1 + 0.01 * noise
     if len(planned.shape) == 1:
@@ -106,7 +106,9 @@ def make_model(path: Path, weight_type: str) -> None:
 
     def tensor(planned: Planned) -> Tensor:
         kind = type_of(planned.storage, planned.shape, weight_type)
-        return Tensor(planned.target, planned.shape, kind, lambda: to_bytes(values(planned), kind, name=planned.target))
+        return Tensor(
+            planned.target, planned.shape, kind, lambda: [to_bytes(values(planned), kind, name=planned.target)]
+        )
 
     write_gguf(
         path,

@@ -101,7 +101,8 @@ def main() -> None:
                 audio = engine.synthesize(text, seed=seed)
                 voice.add(recogniser, text, audio.samples)
                 voice.ended += audio.finish_reason == "end"
-                voice.factors.append(audio.timings.real_time_factor)
+                if audio.timings.real_time_factor is not None:
+                    voice.factors.append(audio.timings.real_time_factor)
         heard.append(voice)
     told = [one.summary(source) for one in heard]
     if options.json:

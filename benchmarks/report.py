@@ -184,7 +184,7 @@ def _memory() -> str:
 
 def _blas() -> str:
     try:
-        blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index]
+        blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
         return f"{blas['name']} {blas['version']}"
     except (KeyError, TypeError):
         return "BLAS unknown"

@@ -206,6 +206,11 @@ class TorchCodec(nn.Module):
         return np.asarray(self(torch.from_numpy(codes.astype(np.int64))).numpy())
 
 
+def _fixed(values: dict[str, int], setting: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A transformer's settings, with these values in place of the file's."""
+    return lambda name: values.get(name) or setting("transformer." + name)
+
+
 class Quantizer(nn.Module):
     """The nearest row of a codebook by cosine, and what is left: [1, D, T] -> codes [T], [1, D, T]."""
 
@@ -233,7 +238,7 @@ class TorchEncoder(nn.Module):
             layers += [Snake(get, p + "3"), CausalConv(get, p + "4.conv", stride=rate)]
             if count := setting("encoder_transformer_layers")[i - 1]:
                 fixed = {"n_head": width // setting("transformer.head_dim"), "n_layer": count, "window_size": 512}
-                layers.append(Transformer(get, p + "5.", lambda n, f=fixed: f.get(n) or setting("transformer." + n)))
+                layers.append(Transformer(get, p + "5.", _fixed(fixed, setting)))
         p = "encoder.block."
         layers += [Snake(get, f"{p}{len(rates) + 1}"), CausalConv(get, f"{p}{len(rates) + 2}.conv")]
         for i, factor in enumerate(setting("quantizer_downsample_factor")):

@@ -70,7 +70,7 @@ def post(run: ServerProcess, **body: Any) -> httpx.Response:
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:
-    error = answer.json()["error"]
+    error: dict[str, Any] = answer.json()["error"]
     assert set(answer.json()) == {"error"} and set(error) == {"message", "type", "param", "code"}
     assert error["message"] and error["type"]
     assert answer.headers["x-request-id"].startswith("req_")
@@ -204,7 +204,7 @@ def test_voices_are_listed_in_the_shapes_that_clients_read(running: ServerProces
 
 
 # ------------------------------------------------------------------ what is refused
-BAD: list[tuple[dict[str, Any], str]] = [
+BAD: list[tuple[dict[str, Any], str | None]] = [
     ({"input": ""}, "input"),
     ({"input": " \n "}, "input"),
     ({"input": None}, "input"),
@@ -242,7 +242,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "param"), BAD, ids=lambda value: str(value)[:30])
-def test_a_field_that_cannot_be_honoured_is_named(running: ServerProcess, body: dict[str, Any], param: str) -> None:
+def test_a_field_that_cannot_be_honoured_is_named(
+    running: ServerProcess, body: dict[str, Any], param: str | None
+) -> None:
     answer = post(running, **body)
     assert answer.status_code == 400, answer.text
     assert error_of(answer)["param"] == param

@@ -75,7 +75,7 @@ def mix_and_resample(samples: npt.ArrayLike, rate: int, wanted: int, *, mono: bo
     mixed = np.ascontiguousarray(values, dtype=np.float32)
     if rate == wanted or mixed.shape[0] == 0:
         return mixed
-    import soxr  # type: ignore[import-untyped]
+    import soxr
 
     resampled = np.asarray(soxr.resample(mixed, rate, wanted, quality="HQ"), dtype=np.float32)
     return _of_length(resampled, max(1, round(mixed.shape[0] * wanted / rate)))
@@ -116,7 +116,7 @@ def _opened(source: str | os.PathLike[str] | bytes | BinaryIO) -> Iterator[tuple
 
 def _decode(file: BinaryIO, name: str) -> tuple[Float32, int]:
     """All samples float32 [n, channels] and the rate."""
-    import soundfile  # type: ignore[import-untyped]
+    import soundfile
 
     kinds = "WAV, FLAC, OGG or MP3"
     try:

@@ -52,7 +52,7 @@ class Encoder(ABC):
         self.rate = wanted
         self._resampler: Any = None
         if rate != wanted:
-            import soxr  # type: ignore[import-untyped]
+            import soxr
 
             self._resampler = soxr.ResampleStream(rate, wanted, 1, dtype="float32", quality="HQ")
 
@@ -150,7 +150,7 @@ class _Sndfile(Encoder):
     """MP3, FLAC and Opus."""
 
     def __init__(self, kind: str, rate: int, *, whole: bool = False) -> None:
-        import soundfile  # type: ignore[import-untyped]
+        import soundfile
 
         options: dict[str, Any]
         if kind == "opus":
