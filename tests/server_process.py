@@ -63,7 +63,7 @@ def server(*options: str, environment: dict[str, str] | None = None, key: str | 
     try:
         end = time.monotonic() + WAIT
         while not run.url:
-            found = re.search(r"serving .* on (http://\S+)", "\n".join(run.lines))
+            found = re.search(r"serving .* on (http://[^\s,]+)", "\n".join(run.lines))
             run.url = found.group(1) if found else ""
             assert process.poll() is None and time.monotonic() < end, "\n".join(run.lines)
             time.sleep(0.02)

@@ -43,6 +43,13 @@ VoicesOption = Annotated[
         help="The folder of the voices that can be asked for, and that callers may add to.",
     ),
 ]  # fmt: skip
+WyomingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--wyoming", metavar="HOST:PORT", show_default="none",
+        help="Also listen here for Home Assistant's Wyoming protocol, which knows no keys.",
+    ),
+]  # fmt: skip
 CharactersOption = Annotated[
     int,
     typer.Option(
@@ -82,6 +89,7 @@ def serve(
     api_key: KeyOption = None,
     cors: CorsOption = None,
     voices: VoicesOption = None,
+    wyoming: WyomingOption = None,
     max_characters: CharactersOption = 4096,
     max_body: BodyOption = 1 << 20,
     max_upload: UploadOption = 10 << 20,
@@ -110,7 +118,8 @@ def serve(
 
         config = ServerConfig(
             host=host, port=port, rows=rows, queue=queue, api_key=api_key or None, cors=tuple(cors or ()),
-            voices=voices, max_characters=max_characters, max_body_bytes=max_body, max_upload_bytes=max_upload,
+            voices=voices, wyoming=_address(wyoming),
+            max_characters=max_characters, max_body_bytes=max_body, max_upload_bytes=max_upload,
             max_upload_seconds=max_upload_seconds, max_connections=max_connections, request_seconds=request_seconds,
             reader_seconds=reader_seconds, shutdown_seconds=shutdown_seconds,
         )  # fmt: skip
@@ -118,3 +127,13 @@ def serve(
             common.note(f"warning: anybody who reaches {host} may use this server; --api-key asks for a key")
         with Engine(model, device=device, threads=threads) as engine:
             run(engine, config, on_ready=lambda url: common.note(f"serving {model.name} on {url}"))
+
+
+def _address(text: str | None) -> tuple[str, int] | None:
+    """HOST:PORT, or a usage error."""
+    if text is None:
+        return None
+    host, _, port = text.removeprefix("tcp://").rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise typer.BadParameter(f"--wyoming: expected HOST:PORT, got {text!r}.")
+    return host.strip("[]"), int(port)

@@ -12,14 +12,18 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
 
 from dualar.server.errors import ApiError
 from dualar.server.guard import Guard
+from dualar.server.live import LiveSession
+from dualar.server.page_routes import page_routes
 from dualar.server.schemas import parse_json, speech_call
 from dualar.server.service import Service
 from dualar.server.speech import SpeechAnswer
+from dualar.server.voice_routes import voice_routes
 
 
 def build_app(service: Service, *, connections: Callable[[], int] = lambda: 0) -> ASGIApp:
@@ -53,12 +57,18 @@ def _routes(service: Service) -> list[BaseRoute]:
         text = await service.in_thread(service.metrics.text)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    async def live(socket: WebSocket) -> None:
+        await LiveSession(service, socket).run()
+
     return [
         Route("/v1/audio/speech", speech, methods=["POST"]),
         Route("/health", health),
         Route("/ready", ready),
         Route("/metrics", metrics),
+        WebSocketRoute("/v1/audio/live", live),
         *_lists(service),
+        *voice_routes(service),
+        *page_routes(service),
     ]
 
 
@@ -75,19 +85,10 @@ def _lists(service: Service) -> list[BaseRoute]:
         voices = [{"name": name} for name in await service.in_thread(service.voices.names)]
         return JSONResponse({**model(), "id": request.path_params["model"], "voices": voices})
 
-    async def voices(request: Request) -> Response:
-        service.check_model(request.query_params.get("model"))
-        names = await service.in_thread(service.voices.names)
-        if request.query_params.get("legacy") == "true":
-            return JSONResponse({"voices": names})
-        data = [{"id": name, "name": name, "object": "audio.voice"} for name in names]
-        return JSONResponse({"object": "list", "data": data, "voices": data})
-
     return [
         Route("/v1/models", models),
         Route("/v1/models/{model}", one_model),
         Route("/v1/audio/models", models),
-        Route("/v1/audio/voices", voices, methods=["GET"]),
     ]
 
 

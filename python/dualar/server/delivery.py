@@ -26,7 +26,8 @@ class Delivery:
         """ahead: samples that may wait before the row is held. seconds: until the request is given up."""
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._chunks: deque[Float32] = deque()
+        self._chunks: deque[tuple[Float32, int]] = deque()
+        self.piece = 0  # of the text, that the samples taken last are of
         self._ahead = ahead
         self._put = self._taken = 0
         self._error: Exception | None = None
@@ -52,11 +53,11 @@ class Delivery:
         """How it ended, once it has."""
         return self._outcome
 
-    def put(self, samples: Float32) -> None:
+    def put(self, samples: Float32, piece: int = 0) -> None:
         if self.first_audio_s is None:
             self.first_audio_s = time.perf_counter() - self.asked_at
         self._put += samples.size
-        self._chunks.append(samples)
+        self._chunks.append((samples, piece))
         self._tell()
 
     def end(self, outcome: Outcome | None, error: Exception | None = None) -> None:
@@ -67,7 +68,7 @@ class Delivery:
         """The next samples; None after the last. Raises what ended the work."""
         while True:
             if self._chunks:
-                samples = self._chunks.popleft()
+                samples, self.piece = self._chunks.popleft()
                 was_full = self.is_full
                 self._taken += samples.size
                 if was_full:

@@ -226,7 +226,7 @@ class EngineThread:
             self._metrics.decoded(
                 time.perf_counter() - began, utterance.frames - before, samples.size / utterance.sample_rate
             )
-            delivery.put(samples)
+            delivery.put(samples, utterance.piece)
         if speaking.row is None and utterance.next_row is None and not utterance.has_sound:
             self._end(speaking, None)
 

@@ -58,7 +58,7 @@ class Guard:
         try:
             self._check_host(headers)
             self._check_origin(headers)
-            protocols = [p.strip() for p in headers.get("sec-websocket-protocol", "").split(",")]
+            protocols = scope.get("subprotocols", [])
             key = next((p.removeprefix(_KEY_PROTOCOL) for p in protocols if p.startswith(_KEY_PROTOCOL)), None)
             self._check_key(headers, key)
         except ApiError as error:
@@ -139,7 +139,7 @@ class Guard:
             return
         scheme, _, value = headers.get("authorization", "").partition(" ")
         given = value.strip() if scheme.lower() == "bearer" else key or ""
-        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._key):
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), self._key):
             raise ApiError(
                 401, "expected the server's key as `Authorization: Bearer KEY`" + ("" if given else ", got none"),
                 code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"},

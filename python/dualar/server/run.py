@@ -19,6 +19,7 @@ from dualar.engine import Engine
 from dualar.server.app import build_app
 from dualar.server.config import ServerConfig
 from dualar.server.service import Service
+from dualar.server.wyoming_door import WyomingDoor
 
 
 class _Server(uvicorn.Server):
@@ -82,6 +83,19 @@ async def _serve(service: Service, listening: socket.socket, on_ready: Callable[
     running = asyncio.ensure_future(server.serve(sockets=[listening]))
     while not (server.started or running.done()):
         await asyncio.sleep(0.01)
-    if not running.done():
-        on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-    await running
+    door = None
+    try:
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if config.wyoming is not None:
+            door = WyomingDoor(service)
+            at = await door.open(*config.wyoming)
+            address += f", Wyoming on {config.wyoming[0]}:{at}"
+        if not running.done():
+            on_ready(address)
+        await running
+    finally:
+        service.closing = True
+        server.should_exit = True
+        if door is not None:
+            await door.close(config.shutdown_seconds)
+        await running

@@ -98,10 +98,10 @@ class SpeechAnswer:
                 if not writer.begun:
                     await writer.begin(headers)
                 if data:
-                    await writer.write(_delta(data))
+                    await writer.write(_delta(data, delivery.piece))
             outcome = self._checked(delivery)
             if data := await self._service.in_thread(sound.finish):
-                await writer.write(_delta(data))
+                await writer.write(_delta(data, delivery.piece))
             await writer.write(_done(outcome))
         except ApiError as error:
             if not writer.begun:
@@ -169,8 +169,9 @@ def _event(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
 
 
-def _delta(data: bytes) -> bytes:
-    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+def _delta(data: bytes, piece: int) -> bytes:
+    """piece: of a long text, counted from 0; not OpenAI's."""
+    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode(), "piece": piece})
 
 
 def _done(outcome: Outcome) -> bytes:

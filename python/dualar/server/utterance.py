@@ -52,11 +52,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Frames to decode together; fresh: from silence, after `pause` samples of it."""
+    """Frames to decode together; fresh: from silence, after `pause` samples of it. piece: of the text, from 0."""
 
     codes: Int32
     fresh: bool = False
     pause: int = 0
+    piece: int = 0
 
 
 class Utterance:
@@ -78,6 +79,7 @@ class Utterance:
         self._finish_reason: str | None = None
         self._failed = False
         self.turn: Turn | None = None
+        self.piece = 0  # of the text, that was decoded last
         self.is_long = text_plan.is_long
         self._sizes = DEFAULT_CADENCE if self.is_long else (BLOCK_FRAMES,) if whole else LIVE_CADENCE
         before = self._builder.decoded_before
@@ -117,6 +119,7 @@ class Utterance:
     def decode(self) -> Float32:
         """Samples of the next frames that wait."""
         chunk = self._ready.popleft()
+        self.piece = chunk.piece
         if chunk.fresh:
             self._decoder.reset()
         samples = self._decoder.push(chunk.codes)
@@ -197,7 +200,7 @@ class Utterance:
             while start < piece.codes.shape[1]:
                 codes = piece.codes[:, start : start + self._sizes[min(number, len(self._sizes) - 1)]]
                 pause = piece.sample_start - end if start == 0 else 0
-                self._ready.append(_Chunk(codes, fresh=start == 0, pause=pause))
+                self._ready.append(_Chunk(codes, fresh=start == 0, pause=pause, piece=piece.index))
                 start, number = start + codes.shape[1], number + 1
             end = piece.sample_start + piece.sample_count
         return end
