@@ -71,6 +71,11 @@ class Family(ABC):
         self.text_options = {"lexicon": hashlib.sha256(content.encode()).hexdigest()}
 
     @property
+    def takes_voice(self) -> bool:
+        """Whether a request may have a cloned voice."""
+        return True
+
+    @property
     def speakers(self) -> tuple[str, ...]:
         """The model's own voices by name, where a request may choose among several."""
         return ()

@@ -61,6 +61,10 @@ class S2Family(Family):
             self.frontend_name = frontend
             self.frontend = FRONTENDS[frontend]({})
 
+    @property
+    def takes_voice(self) -> bool:
+        return self.takes_history  # a voice is an earlier turn
+
     def prompt_kind(self, tokenizer: Tokenizer) -> str:
         """Which prompt the model takes, CHAT or INTERLEAVE."""
         return tokenizer.prompt_kind if self._prompt is None else str(self._prompt)

@@ -27,6 +27,7 @@ class VoiceBook:
 
     def __init__(self, parts: EngineParts, folder: Path | None) -> None:
         self._speakers = parts.family.speakers
+        self._takes_voice = parts.family.takes_voice and parts.codec.can_encode
         self._store = None if folder is None else VoiceStore(folder)
 
     @property
@@ -34,11 +35,13 @@ class VoiceBook:
         """Where voices are added; ApiError 403 where none may be."""
         if self._store is None:
             raise ApiError(403, "This server takes no voices: it was started without --voices.", code="voices_disabled")
+        if not self._takes_voice:
+            raise ApiError(403, "The model takes no voices: it speaks with its own.", code="voices_disabled")
         return self._store
 
     @property
     def can_add(self) -> bool:
-        return self._store is not None
+        return self._store is not None and self._takes_voice
 
     def names(self) -> list[str]:
         """All that may be asked for, the model's own first."""

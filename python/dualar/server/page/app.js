@@ -45,7 +45,7 @@ async function speak() {
   try {
     body = request();
     // A seed that can be shown and asked for again, in every format.
-    body.seed ??= Math.floor(Math.random() * Number.MAX_SAFE_INTEGER);
+    body.seed ??= Math.floor(Math.random() * 2 ** 32);
   } catch (error) { fail(error); return; }
   player.start();
   wave.clear();
