@@ -6,8 +6,10 @@ import base64
 import io
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ import openai
 import pytest
 import soundfile
 from dualar.audio.wav import encode_wav, pcm_bytes
-from dualar.server.encoders import MEDIA_TYPES, PCM_RATE
+from dualar.server.encoders import MEDIA_TYPES, PCM_RATE, encode_whole, encoder, has_aac
 from dualar.server.utterance import LIVE_CADENCE
 from server_process import HTTP, WAIT, ServerProcess, server
 
@@ -148,6 +150,49 @@ def test_the_first_bytes_come_before_the_speech_is_made(running: ServerProcess) 
             whole_s = time.perf_counter() - began
         assert first and rest
         assert first_s < whole_s / 2, kind
+
+
+@pytest.mark.parametrize("kind", ["flac", "mp3"])
+@pytest.mark.parametrize("rate", [16000, 24000, 44100])
+def test_a_stream_is_the_whole_file_but_for_its_header(kind: str, rate: int) -> None:
+    samples = (0.3 * np.sin(np.arange(rate) * 0.05)).astype(np.float32)
+    sound = encoder(kind, rate)
+    stream = b"".join(sound.write(part) for part in np.array_split(samples, 7)) + sound.finish()
+    whole = encode_whole(kind, samples, rate)
+    if kind == "flac":
+        assert len(stream) == len(whole) and stream[42:] == whole[42:]  # RFC 9639: "fLaC", and STREAMINFO
+    else:
+        assert stream == whole[len(whole) - len(stream) :]
+        assert b"Info" in whole[: len(whole) - len(stream)] and b"Info" not in stream and stream[0] == 0xFF
+
+
+@pytest.mark.parametrize("rate", [8000, 12345, 44100])
+def test_every_rate_of_a_codec_has_all_formats(rate: int) -> None:
+    samples = (0.3 * np.sin(np.arange(rate) * 0.05)).astype(np.float32)
+    for kind in FORMATS:
+        got, got_rate = decoded(encode_whole(kind, samples, rate), kind, samples=rate)
+        assert abs(got.size / got_rate - 1) < 0.01, kind
+
+
+def test_aac_needs_its_library(running: ServerProcess) -> None:
+    answer = post(running, response_format="aac")
+    if has_aac():
+        assert answer.headers["content-type"] == "audio/aac" and answer.content[:1] == b"\xff"
+    else:
+        assert answer.status_code == 400 and "dualar[aac]" in error_of(answer)["message"]
+
+
+def test_curl(running: ServerProcess) -> None:
+    curl = shutil.which("curl")
+    if curl is None:
+        pytest.skip("needs curl")
+    body = json.dumps({"input": TEXT, "response_format": "pcm", "seed": 9})
+    url = running.url + "/v1/audio/speech"
+    asked = [curl, "-sS", "--max-time", "30", url, "-H", "Content-Type: application/json", "-d", body]
+    assert (
+        subprocess.run(asked, capture_output=True, check=True).stdout
+        == post(running, response_format="pcm", seed=9).content
+    )
 
 
 # ------------------------------------------------------------------ OpenAI's client

@@ -78,7 +78,7 @@ class LiveSession:
         text = message.get("text")
         if text is None or len(text) > self._service.config.max_body_bytes:
             raise ApiError(400, "expected a JSON object as a text message", code="invalid_json")
-        return parse_json(text.encode("utf-8", "surrogatepass"))
+        return await self._service.in_thread(parse_json, text.encode("utf-8", "surrogatepass"))
 
     async def _take(self, body: dict[str, Any]) -> None:
         kind = body.pop("type", None)
@@ -90,12 +90,12 @@ class LiveSession:
                 raise ApiError(400, '[text] expected {"type", "text", "interrupt"}', param="text", code="invalid_value")
             if interrupt:
                 await self._stop()
-            await self._say(self._feed.add(text))
+            await self._say(await self._service.in_thread(self._feed.add, text))
         elif kind in ("flush", "end", "stop"):
             if kind == "stop":
                 await self._stop()
                 return
-            await self._say(self._feed.flush())
+            await self._say(await self._service.in_thread(self._feed.flush))
             if kind == "end":
                 await self._put(None)
         else:

@@ -144,7 +144,7 @@ class _Caller:
     async def _told(self, work: Callable[[TextFeed], list[str]]) -> None:
         assert self._feed is not None
         try:
-            for piece in work(self._feed):
+            for piece in await self._service.in_thread(work, self._feed):
                 await self._pieces.put(piece)
         except ApiError as error:
             await self._write(Error(text=str(error), code=error.code))
