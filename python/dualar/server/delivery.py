@@ -22,8 +22,9 @@ Float32 = npt.NDArray[np.float32]
 class Delivery:
     """One caller's samples. `take` and `cancel` are the event loop's; `put` and `end` the engine thread's."""
 
-    def __init__(self, *, ahead: int, seconds: float) -> None:
-        """ahead: samples that may wait before the row is held. seconds: until the request is given up."""
+    def __init__(self, *, ahead: int | None, seconds: float) -> None:
+        """ahead: samples that may wait before the row is held; None for a caller who takes the whole at its end.
+        seconds: until the request is given up."""
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._chunks: deque[tuple[Float32, int]] = deque()
@@ -41,7 +42,12 @@ class Delivery:
     @property
     def is_full(self) -> bool:
         """Whether the caller has more than it reads."""
-        return self._put - self._taken >= self._ahead
+        return self._ahead is not None and self._put - self._taken >= self._ahead
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nobody hears it before its end."""
+        return self._ahead is None
 
     @property
     def samples(self) -> int:

@@ -25,6 +25,9 @@ from dualar.speech import verbs
 _log = logging.getLogger("dualar.server")
 _POLL_SECONDS = 0.2  # how often waiting requests' deadlines are looked at while nothing else happens
 _LONGEST_RETRY_S = 60
+# Seconds of sound that a caller has beyond what a player at 1x has played. Under the first it is urgent; over the
+# second it stands still while somebody is. One that is answered whole is neither.
+_URGENT_LEAD_S, _AMPLE_LEAD_S, _WHOLE_LEAD_S = 0.25, 0.5, 0.4
 
 
 @dataclass(eq=False)
@@ -35,6 +38,15 @@ class _Speaking:
     delivery: Delivery
     row: BatchRow | None = None
     began: float = 0.0
+
+    def lead(self, now: float) -> float:
+        """Seconds of sound that were made beyond what can have been played; below 0 before the first."""
+        delivery = self.delivery
+        if delivery.is_whole:
+            return _WHOLE_LEAD_S
+        if delivery.first_audio_s is None:
+            return -1.0
+        return delivery.samples / self.utterance.sample_rate - (now - delivery.asked_at - delivery.first_audio_s)
 
 
 class Place:
@@ -156,9 +168,10 @@ class EngineThread:
     def _turn(self) -> None:
         self._drop()
         self._join()
+        still = self._standing_still()
         for speaking in self._active:
             if speaking.row is not None:
-                speaking.row.hold(speaking.delivery.is_full and not speaking.delivery.cancelled)
+                speaking.row.hold(speaking in still and not speaking.delivery.cancelled)
         if self._batch.rows:
             began = time.perf_counter()
             ended = self._batch.step()
@@ -166,7 +179,17 @@ class EngineThread:
             for row in ended:
                 self._settle(row)
         for speaking in list(self._active):
-            self._decode(speaking)
+            if speaking not in still:
+                self._decode(speaking)
+
+    def _standing_still(self) -> set[_Speaking]:
+        """Those whose callers read too slowly, and those who have ample sound while others are in want of it."""
+        now = time.perf_counter()
+        leads = {speaking: speaking.lead(now) for speaking in self._active}
+        full = {speaking for speaking in self._active if speaking.delivery.is_full}
+        if any(lead < _URGENT_LEAD_S for speaking, lead in leads.items() if speaking not in full):
+            return full | {speaking for speaking, lead in leads.items() if lead > _AMPLE_LEAD_S}
+        return full
 
     def _drop(self) -> None:
         """Let those go that are not wanted any more, or have taken too long."""
@@ -216,7 +239,7 @@ class EngineThread:
 
     def _decode(self, speaking: _Speaking) -> None:
         utterance, delivery = speaking.utterance, speaking.delivery
-        if utterance.has_sound and not delivery.is_full:
+        if utterance.has_sound:
             began, before = time.perf_counter(), utterance.frames
             try:
                 samples = utterance.decode()

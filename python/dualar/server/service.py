@@ -30,7 +30,6 @@ from dualar.speech.request import SpeechRequest
 T = TypeVar("T")
 
 _HELPERS = 4  # threads that read files, build prompts and encode
-_ALL = 2**62  # samples: a caller who takes the whole is never too slow
 
 
 class Service:
@@ -97,7 +96,7 @@ class Service:
         config = self.config
         place = self._enter()
         rate = self.parts.codec.sample_rate
-        ahead = int(config.ahead_seconds * rate) if call.stream else _ALL
+        ahead = int(config.ahead_seconds * rate) if call.stream else None
         delivery = Delivery(ahead=ahead, seconds=config.request_seconds)
         how = "cancelled"
         try:
