@@ -81,7 +81,8 @@ async def live(run: ServerProcess, **options: Any) -> AsyncIterator[ClientConnec
 
 async def until(socket: ClientConnection, kind: str) -> tuple[list[dict[str, Any]], bytes]:
     """The messages up to one of this type, and the sound among them."""
-    messages, sound = [], b""
+    messages: list[dict[str, Any]] = []
+    sound = b""
     while not messages or messages[-1]["type"] != kind:
         message = await socket.recv()
         if isinstance(message, bytes):
@@ -195,8 +196,8 @@ async def wyoming(run: ServerProcess) -> AsyncIterator[AsyncTcpClient]:
 
 
 async def answers(client: AsyncTcpClient, asked: list[Eventable], last: str) -> list[Event]:
-    for event in asked:
-        await client.write_event(event.event())
+    for question in asked:
+        await client.write_event(question.event())
     got: list[Event] = []
     while not got or got[-1].type != last:
         event = await client.read_event()

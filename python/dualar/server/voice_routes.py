@@ -127,7 +127,7 @@ def _add(service: Service, name: str, sound: bytes, transcript: str | None) -> N
 
 def _decoded(sound: bytes, seconds: float) -> tuple[npt.NDArray[np.float32], int]:
     """Samples float32 [n], no more than so many seconds, whatever the file says of itself; and their rate."""
-    import soundfile  # type: ignore[import-untyped]
+    import soundfile
 
     def refused(problem: str, status: int = 400) -> ApiError:
         return ApiError(status, f"[audio_sample] {problem}", param="audio_sample", code="invalid_audio")
