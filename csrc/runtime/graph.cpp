@@ -94,7 +94,7 @@ void Graph::compute() { run(/*timed=*/true); }
 void Graph::run(bool timed) {
     const LogCapture log;
     const ggml_status status = backend_->compute(scheduler_.get(), graph_, *known_work_, timed);
-    if (status == GGML_STATUS_ABORTED) throw ProgramExit();
+    if (status == GGML_STATUS_ABORTED) check_exit();
     if (status != GGML_STATUS_SUCCESS)
         throw BackendError(
             text("[compute] failed on ", backend_->device(), ": ", ggml_status_to_string(status), " ", log.text()));
