@@ -30,6 +30,9 @@ def pointer_problem(beginning: bytes) -> str | None:
     return f"expected the file itself{of}, got a Git LFS pointer to it: fetch it with `git lfs pull`"
 
 
+_unfinished: set[Path] = set()  # the temporary files of this process
+
+
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise the OSError, naming the path, that `write_file` would: to find out before long work, not after it."""
     target = Path(path)
@@ -64,6 +67,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     """A file beside `target` that takes its place if the block ends well and vanishes if it does not."""
     final = Path(os.path.realpath(target))  # a link stays a link
     temporary = final.with_name(f".dualar-{secrets.token_hex(6)}.tmp")
+    _unfinished.add(temporary)
     try:
         with open(temporary, "xb") as file:
             yield file
@@ -76,3 +80,12 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    finally:
+        _unfinished.discard(temporary)
+
+
+def remove_unfinished() -> None:
+    """Remove what is being written, for a process that ends at once."""
+    while _unfinished:
+        with contextlib.suppress(OSError):
+            _unfinished.pop().unlink()
