@@ -5,14 +5,18 @@ Owns the clip and its methods. Leaves the writing of WAV files to `wav.py` and m
 
 from __future__ import annotations
 
+import base64
 import os
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dualar.audio.wav import Subtype, write_wav
+from dualar.audio.wav import Subtype, encode_wav, write_wav
 from dualar.generation.frames import FinishReason, Timings
+
+_PLAYER_SECONDS = 120.0  # a notebook keeps what it shows in its file
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,21 @@ class Audio:
     def duration(self) -> float:
         """Seconds of sound."""
         return float(self.samples.size / self.sample_rate)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, *, copy: bool | None = None) -> npt.NDArray[Any]:
+        """The samples, for `numpy.asarray(audio)`; float32 [n], or converted to dtype."""
+        return np.array(self.samples, dtype=dtype, copy=copy)
+
+    def _repr_html_(self) -> str:
+        """A player, which a notebook shows: the sound itself is in it, at most its first two minutes."""
+        shown = self.samples[: round(_PLAYER_SECONDS * self.sample_rate)]
+        what = f"{self.duration:.2f} s at {self.sample_rate} Hz, seed {self.seed}, {self.finish_reason}"
+        if shown.size == 0:
+            return f"<div>{what}: no sound</div>"
+        if shown.size < self.samples.size:
+            what += f"; the player has the first {_PLAYER_SECONDS:.0f} s, save() writes all"
+        data = base64.b64encode(encode_wav(shown, self.sample_rate)).decode("ascii")
+        return f'<audio controls src="data:audio/wav;base64,{data}"></audio><div>{what}</div>'
 
     def trim_silence(self, *, below_db: float = -60.0, keep_seconds: float = 0.1) -> Audio:
         """Without the silence at its end: what follows the last sample as loud as below_db (dB of full scale, <= 0).

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from dualar.audio.kinds import kind_of
 from dualar.config import whole_number
 
 Float32 = npt.NDArray[np.float32]
@@ -24,6 +25,7 @@ _BLOCK = 1 << 18  # samples a channel that are read at a time
 # Sizes that programs which write a WAV stream (ffmpeg, arecord, sox, others) put where they cannot know the real one.
 _UNKNOWN_SIZES = (0xFFFFFFFF, 0xFFFFFFDB, 0x80000000, 0x7FFFFFFF, 0x7FFFFFDB, 0x7FFFF000)
 _MAX_RATE = 2**24
+_HEAD_BYTES = 64  # enough to tell what a file that cannot be read seems to be
 
 
 def read_audio(
@@ -129,7 +131,10 @@ def _decode(file: BinaryIO, name: str) -> tuple[Float32, int]:
                 parts.append(part)
             channels, rate, kind = int(sound.channels), int(sound.samplerate), _FORMATS[sound.format]
     except soundfile.LibsndfileError as error:
-        raise ValueError(f"[audio] expected {kinds} in {name}, got what cannot be read: {error}") from error
+        file.seek(0)
+        seems = kind_of(file.read(_HEAD_BYTES))
+        got = error.error_string.rstrip(".") if seems is None else f"what seems to be {seems}"
+        raise ValueError(f"[audio] expected {kinds} in {name}, got {got}") from error
     samples: Float32 = np.concatenate(parts) if parts else np.zeros((0, channels), np.float32)
     if samples.shape[0] < announced < 2**62:  # a larger number stands for an unknown length
         raise ValueError(_cut(name, f"{announced} samples by its {kind} header", f"{samples.shape[0]}"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,14 @@ class Narration(NarrationResult):
     def duration(self) -> float:
         """Seconds of sound, pauses included."""
         return float(self.samples.size / self.sample_rate)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, *, copy: bool | None = None) -> npt.NDArray[Any]:
+        """The samples, as `Audio` has it."""
+        return self.audio.__array__(dtype, copy=copy)
+
+    def _repr_html_(self) -> str:
+        """A player, as `Audio` has it."""
+        return self.audio._repr_html_()
 
     @property
     def audio(self) -> Audio:

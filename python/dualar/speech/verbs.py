@@ -111,6 +111,13 @@ def asked(builder: PromptBuilder, request: SpeechRequest) -> GenerationRequest:
     parts = builder.parts
     config = request.config(sampling=parts.sampling, min_tokens_before_end=parts.family.min_tokens_before_end)
     prompt = builder.prompt(request.text)
+    room = parts.model.context_length - prompt.shape[1]
+    if room < 1:
+        raise ValueError(
+            f"[text] expected a text that leaves room to speak in the model's context of {parts.model.context_length} "
+            f"positions, got one whose prompt takes {prompt.shape[1]}: Engine.narrate, and `dualar say`, speak texts "
+            "of any length piece by piece"
+        )
     return builder.request(config, prompt, request.text, seed=request.seed, on_frame=request.on_frame)
 
 
