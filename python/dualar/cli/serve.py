@@ -105,12 +105,14 @@ def serve(
 ) -> None:
     """Serve speech over HTTP, as OpenAI's API has it.
 
-    Without a model it serves the voice in the package. Ctrl-C or SIGTERM: requests that run finish, then it ends.
+    Without a model it serves the voice in the package; without --threads it leaves one core to the network.
+    Ctrl-C or SIGTERM: requests that run finish, then it ends.
     """
     with common.reporting(quiet=quiet, verbose=verbose):
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
             common.fail(f"`dualar serve` needs {', '.join(missing)}: pip install 'dualar[server]'", common.FAILED)
+        import dualar
         from dualar.engine import Engine
         from dualar.server.config import ServerConfig
         from dualar.server.guard import is_loopback
@@ -125,6 +127,9 @@ def serve(
         )  # fmt: skip
         if not is_loopback(host) and config.api_key is None and not quiet:
             common.note(f"warning: anybody who reaches {host} may use this server; --api-key asks for a key")
+        if threads is None:
+            # A core is left to the network and to encoding: threads that wait for one another would wait for these too.
+            threads = max(1, dualar.default_threads() - 1)
         with Engine(model, device=device, threads=threads) as engine:
             run(engine, config, on_ready=lambda url: common.note(f"serving {model.name} on {url}"))
 
