@@ -11,11 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 
-PYTHON = Path(__file__).parents[1] / "python"
 WAIT = 30.0  # seconds that anything may take, on a busy machine
 # One for all, because a new one reads the machine's certificates.
 HTTP = httpx.Client(timeout=WAIT, limits=httpx.Limits(max_connections=None), trust_env=False)
@@ -55,7 +53,7 @@ class ServerProcess:
 def server(*options: str, environment: dict[str, str] | None = None, key: str | None = None) -> Iterator[ServerProcess]:
     """A server with these options, by default with the package's voice and one thread."""
     command = [sys.executable, "-m", "dualar", "serve", "--port", "0", "--threads", "1", *options]
-    env = {**os.environ, "PYTHONPATH": str(PYTHON), "OMP_NUM_THREADS": "1", **(environment or {})}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=env)
     run = ServerProcess(process, headers={} if key is None else {"Authorization": f"Bearer {key}"})
     reader = threading.Thread(target=run.read, daemon=True)

@@ -162,7 +162,8 @@ print(torch.cat([p.detach().flatten() for p in model.parameters()]).tolist(), ru
 def test_workers_that_share_a_run_have_the_weights_of_one(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="pip install dualar[train]")
     root = Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'python'}", "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     started = [
         subprocess.Popen(
             [sys.executable, "-c", SHARER, str(tmp_path), str(rank), str(workers)],
