@@ -26,6 +26,7 @@ CONFIGS = [
     SamplingConfig.fish(temperature=1.5, top_p=1.0, top_k=0),
     SamplingConfig.hf(residual_history_window=-1, repetition_penalty=2.0),
     SamplingConfig.hf(residual_temperature=1.5, residual_top_p=0.8, residual_top_k=0),
+    SamplingConfig.fish(residual_temperature=0.2),
     SamplingConfig.cosyvoice(top_k=5),
 ]
 DRAW = (core_sampler(SamplingConfig.fish(), residual=True), 5, 2)

@@ -204,6 +204,8 @@ def test_a_model_of_one_voice_has_no_other_and_no_earlier_turns(publish: Callabl
         ("dualar.single_turn", "true or false"),
         ("dualar.piece_size", "a number of letters"),
         ("dualar.text_frontend", "one of english"),
+        ("dualar.sampling.temperature", "a number from 0 to 100"),
+        ("dualar.sampling.ras_window", "a whole number from 0"),
     ],
 )
 def test_keys_of_another_type(toy: Path, tmp_path: Path, key: str, words: str) -> None:
@@ -228,6 +230,21 @@ def test_a_model_of_single_sentences_is_given_single_sentences(publish: Callable
         assert pieces[:2] == ["It is. ", "So it is. "] and len(pieces) > 3 and "".join(pieces) == text
         given = dualar.NarrationConfig(piece_size=300, one_sentence=False)
         assert len(engine.narrate(text, config=given, **options).pieces) == 1
+
+
+def test_a_model_is_sampled_as_its_trainer_says(publish: Callable[..., Path], tmp_path: Path) -> None:
+    folder = publish("dual_ar")
+    config = json.loads((folder / "config.json").read_text())
+    options = {"temperature": 0.4, "residual_temperature": 0.2, "ras_window": 0}
+    (folder / "config.json").write_text(json.dumps({**config, **options}))
+    convert(folder, tmp_path / "model.gguf", weight_type="f32")
+    with dualar.load(tmp_path / "model.gguf", threads=1) as engine:
+        assert engine.sampling == dualar.SamplingConfig.fish(**options)
+        given = engine.synthesize("seven", seed=1, max_new_tokens=9, sampling=dualar.SamplingConfig.fish(**options))
+        np.testing.assert_array_equal(engine.synthesize("seven", seed=1, max_new_tokens=9).codes, given.codes)
+    (folder / "config.json").write_text(json.dumps({**config, "temperature": -1}))
+    with pytest.raises(dualar.ModelError, match="temperature"):
+        convert(folder, tmp_path / "other.gguf", weight_type="f32")
 
 
 def test_a_model_of_phonemes_is_given_phonemes(publish: Callable[..., Path], tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"top_p": 0.0},
         {"temperature": 1e-5},
         {"ras_window": 0},
+        {"residual_temperature": 0.0, "temperature": 2.0},
+        {"residual_temperature": 3.0, "temperature": 0.0},
         {"ras_window": 2, "ras_temperature": 0.0},
         {"ras_window": 100, "ras_temperature": 5.0, "ras_top_p": 1.0, "top_k": 0},
     ],

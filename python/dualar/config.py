@@ -126,10 +126,16 @@ class FishSampling(SamplingConfig):
     ras_window: int = option(10, 0, _INT_MAX, "redraw a main token that is among this many last ones; 0 is off")
     ras_temperature: float = option(1.0, 0.0, 100.0, "temperature of that redraw")
     ras_top_p: float = option(0.9, 0.0, 1.0, "top_p of that redraw")
+    residual_temperature: float | None = option(None, 0.0, 100.0, "temperature of the residual codes", optional=True)
 
     @property
     def history_windows(self) -> tuple[int, int]:
         return self.ras_window, 0
+
+    @property
+    def residual(self) -> SamplingConfig:
+        own = self.residual_temperature
+        return self if own is None else replace(self, temperature=own)
 
 
 @dataclass(frozen=True, kw_only=True)

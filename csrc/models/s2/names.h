@@ -33,6 +33,9 @@ inline constexpr const char* kSingleTurn = "dualar.single_turn";
 inline constexpr const char* kPieceSize = "dualar.piece_size";
 inline constexpr const char* kTextFrontend = "dualar.text_frontend";
 inline constexpr const char* kPrompt = "dualar.prompt";
+inline constexpr const char* kTemperature = "dualar.sampling.temperature";
+inline constexpr const char* kResidualTemperature = "dualar.sampling.residual_temperature";
+inline constexpr const char* kRasWindow = "dualar.sampling.ras_window";
 // Fast-AR
 inline constexpr const char* kFastContextLength = "fish_speech.fast_context_length";
 inline constexpr const char* kFastEmbeddingLength = "fish_speech.fast_embedding_length";

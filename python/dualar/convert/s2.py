@@ -71,6 +71,14 @@ def _semantic_ids(config: Config, tokenizer: Tokenizer) -> tuple[int, int]:
 # ------------------------------------------------------------------ the model file
 def _metadata(c: Config, semantic: tuple[int, int]) -> dict[str, Value]:
     slow, fast = c.slow, c.fast
+    optional = {
+        names.SINGLE_TURN: c.single_turn or None,
+        names.PIECE_SIZE: c.piece_size,
+        names.TEXT_FRONTEND: c.text_frontend,
+        names.TEMPERATURE: c.temperature,
+        names.RESIDUAL_TEMPERATURE: c.residual_temperature,
+        names.RAS_WINDOW: c.ras_window,
+    }
     return {
         names.ARCHITECTURE_KEY: names.ARCHITECTURE,
         names.CONTEXT_LENGTH: c.context_length,
@@ -93,9 +101,7 @@ def _metadata(c: Config, semantic: tuple[int, int]) -> dict[str, Value]:
         names.QK_NORM: slow.qk_norm,
         names.QKV_BIAS: slow.qkv_bias,
         names.O_BIAS: slow.o_bias,
-        **({names.SINGLE_TURN: True} if c.single_turn else {}),
-        **({} if c.piece_size is None else {names.PIECE_SIZE: c.piece_size}),
-        **({} if c.text_frontend is None else {names.TEXT_FRONTEND: c.text_frontend}),
+        **{key: value for key, value in optional.items() if value is not None},
         names.FAST_CONTEXT_LENGTH: c.num_codebooks + 1,
         names.FAST_EMBEDDING_LENGTH: fast.dim,
         names.FAST_FEED_FORWARD_LENGTH: fast.feed_forward,

@@ -58,6 +58,9 @@ class Config:
     single_turn: bool
     piece_size: int | None
     text_frontend: str | None
+    temperature: float | None
+    residual_temperature: float | None
+    ras_window: int | None
     semantic: tuple[int | None, int | None]
     codec: CodecSettings
 
@@ -88,6 +91,9 @@ def _read_omni(config: Settings) -> Config:
         single_turn=False,
         piece_size=None,
         text_frontend=None,
+        temperature=None,
+        residual_temperature=None,
+        ras_window=None,
         semantic=(_id(config, "semantic_start_token_id"), _id(config, "semantic_end_token_id")),
         codec=_codec(config),
     )
@@ -111,6 +117,9 @@ def _read_dual_ar(config: Settings) -> Config:
         single_turn=config.boolean("single_turn", default=False),
         piece_size=None if config.is_null("piece_size") else config.integer("piece_size"),
         text_frontend=None if config.is_null("text_frontend") else config.text("text_frontend", tuple(FRONTENDS)),
+        temperature=_temperature(config, "temperature"),
+        residual_temperature=_temperature(config, "residual_temperature"),
+        ras_window=None if config.is_null("ras_window") else config.integer("ras_window", 0),
         semantic=(None, None),
         codec=_codec(config),
     )
@@ -118,6 +127,10 @@ def _read_dual_ar(config: Settings) -> Config:
 
 def _id(config: Settings, key: str) -> int | None:
     return None if config.is_null(key) else config.integer(key, 0)
+
+
+def _temperature(config: Settings, key: str) -> float | None:
+    return None if config.is_null(key) else config.real(key, 0.0, 100.0)
 
 
 def _context_length(config: Settings) -> int:

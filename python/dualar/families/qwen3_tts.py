@@ -7,7 +7,6 @@ prompt to `qwen3_prompt.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from dualar._native import _core
 from dualar.config import HFSampling, SamplingConfig
 from dualar.families.base import CoreModel, Family, Style, Turn
+from dualar.families.file_sampling import file_options
 from dualar.families.qwen3_layout import AUTO, Qwen3Layout
 from dualar.families.qwen3_prompt import Qwen3Voice, TalkerPrompt, build_talker_prompt
 from dualar.gguf import qwen3_names as keys
@@ -150,13 +150,7 @@ class Qwen3Family(Family):
 
 def _sampling(file: _core.ModelFile) -> HFSampling:
     """The sampling that the model was published with; the family's defaults for what the file does not say."""
-
-    def found(keys: dict[str, str]) -> dict[str, Any]:
-        values = ((name, file.get(key)) for name, key in keys.items())
-        # A file keeps 0.9 as a float32; the decimal number is meant, not the float32 next to it.
-        return {n: float(str(np.float32(v))) if isinstance(v, float) else v for n, v in values if v is not None}
-
-    main, residual = found(_SAMPLING), found(_RESIDUAL)
+    main, residual = file_options(file, _SAMPLING), file_options(file, _RESIDUAL)
     try:
         config = HFSampling(**main)
         differing = {f"residual_{name}": v for name, v in residual.items() if v != getattr(config, name)}

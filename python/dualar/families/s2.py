@@ -13,6 +13,7 @@ import numpy as np
 from dualar._native import _core
 from dualar.config import FishSampling, SamplingConfig
 from dualar.families.base import CoreModel, Family, Style, Turn
+from dualar.families.file_sampling import file_options
 from dualar.families.s1_prompt import OPEN, build_interleaved_prompt
 from dualar.families.s2_prompt import build_prompt
 from dualar.gguf import names
@@ -21,6 +22,12 @@ from dualar.text.frontend import FRONTENDS
 from dualar.text.tokenizer import CHAT, INTERLEAVE, S2_REQUIRED, Tokenizer
 from dualar.text.words import require_words
 from dualar.voices.voice import Voice
+
+_SAMPLING = {
+    "temperature": names.TEMPERATURE,
+    "residual_temperature": names.RESIDUAL_TEMPERATURE,
+    "ras_window": names.RAS_WINDOW,
+}
 
 
 class S2Family(Family):
@@ -60,6 +67,7 @@ class S2Family(Family):
                 )
             self.frontend_name = frontend
             self.frontend = FRONTENDS[frontend]({})
+        self._sampling = _sampling(file)
 
     @property
     def takes_voice(self) -> bool:
@@ -74,7 +82,7 @@ class S2Family(Family):
 
     @property
     def sampling(self) -> SamplingConfig:
-        return FishSampling()
+        return self._sampling
 
     def load_model(
         self, file: _core.ModelFile, runtime: _core.Runtime, tokenizer: Tokenizer | None, im_end_id: int | None
@@ -135,3 +143,11 @@ class S2Family(Family):
 
     def blank_prompt(self, model: CoreModel, positions: int) -> BuiltPrompt:
         return np.zeros((1 + model.num_codebooks, positions), np.int32)
+
+
+def _sampling(file: _core.ModelFile) -> FishSampling:
+    """The sampling that the file asks for; the sampler's defaults for what it does not say."""
+    try:
+        return FishSampling(**file_options(file, _SAMPLING))
+    except ValueError as error:
+        raise _core.ModelError(f"[load] {file.path}: {error}") from error

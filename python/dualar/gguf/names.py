@@ -35,6 +35,11 @@ SINGLE_TURN = "dualar.single_turn"  # trained on prompts with no reference and n
 PROMPT = "dualar.prompt"  # "chat" (S2) or "interleave" (S1); absent: the tokenizer's control tokens decide
 PIECE_SIZE = "dualar.piece_size"  # trained on single sentences of at most this many letters; absent: on any text
 TEXT_FRONTEND = "dualar.text_frontend"  # the front end that turns text into phonemes; absent: the model reads letters
+TEMPERATURE = "dualar.sampling.temperature"  # of the main token, that the model speaks best with; absent: the sampler's
+RESIDUAL_TEMPERATURE = "dualar.sampling.residual_temperature"  # of the other codes; absent: as the main token's
+RAS_WINDOW = (
+    "dualar.sampling.ras_window"  # in how many frames a repeated main token is drawn again; absent: the sampler's
+)
 # Fast-AR
 FAST_CONTEXT_LENGTH = "fish_speech.fast_context_length"
 FAST_EMBEDDING_LENGTH = "fish_speech.fast_embedding_length"
