@@ -256,3 +256,9 @@ def test_options_out_of_range(options: dict[str, Any], words: str) -> None:
 def test_nothing_to_say(text: str) -> None:
     with pytest.raises(ValueError, match="expected something to speak"):
         narrator(Scripted(), text)
+
+
+def test_the_first_piece_too_is_one_sentence_where_that_is_asked_for() -> None:
+    text = "Help the woman. The view stunned the boy. " * 3  # two of them fit into the first piece's size
+    for pieces in (plan(text, longest_text=150).pieces, plan(text, NarrationConfig(one_sentence=True)).pieces):
+        assert [piece.text for piece in pieces] == ["Help the woman. ", "The view stunned the boy. "] * 3

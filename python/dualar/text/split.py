@@ -122,7 +122,7 @@ def split_text(
     while True:
         cut = _next_cut(start, places, cuts, spoken, sizes, max_size, one_sentence=one_sentence)
         if start == 0 and first_size < max_size:
-            early = _next_cut(start, places, cuts, spoken, sizes, first_size)
+            early = _next_cut(start, places, cuts, spoken, sizes, first_size, one_sentence=one_sentence)
             if early is not None and cuts[early] >= _SENTENCE:
                 cut = early
         if cut is None:
