@@ -14,6 +14,7 @@ import pytest
 from dualar.narration.config import NarrationConfig
 from dualar.narration.plan import plan
 from dualar.text import plain, split
+from dualar.text.english import EnglishFrontend
 from dualar.text.plain import plain_text
 
 PROSE = "Hello there, my old friend. Is it (still) raining? "
@@ -77,6 +78,20 @@ def test_marks_in_any_order_are_normalized_in_linear_time() -> None:
 
     # Linear is 4, an insertion sort 16: a ratio in one run, and the best of several, since a machine may be busy.
     assert min(seconds(64_000) / seconds(16_000) for _ in range(5)) < 9
+
+
+@pytest.mark.parametrize(
+    "unit", ["_", "a.b", "+1", "\u00b2", "1.", "/\u02c8", "St. ", "a\n", "$1", "1 ", "-", "a@b.c"], ids=ascii
+)
+def test_the_english_front_end_is_linear(unit: str) -> None:
+    def seconds(size: int) -> float:
+        began = time.process_time()
+        front.speak(spoken(unit, size))
+        return time.process_time() - began
+
+    front = EnglishFrontend()
+    front.speak("once")  # its tables are read
+    assert min(seconds(6_000) / seconds(1_500) for _ in range(3)) < 9  # as above
 
 
 def test_ordering_changes_nothing_but_the_time() -> None:

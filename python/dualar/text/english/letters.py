@@ -1,7 +1,7 @@
 """The sound of a word that no list has, from its letters: a small recurrent network, run in numpy.
 
 Owns the network's arithmetic and what is done with its output; leaves its training to the source tree's
-`training/english/train_letters.py`. Two bidirectional GRU layers (Cho et al., 2014) over the letters; each letter makes
+`training/train_letters.py`. Two bidirectional GRU layers (Cho et al., 2014) over the letters; each letter makes
 two outputs, and the likeliest path without blanks and repetitions is the word's phonemes (CTC, Graves et al., 2006).
 """
 

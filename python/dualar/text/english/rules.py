@@ -33,6 +33,9 @@ _NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
 _BEFORE = r"(?<![\w.])"  # nothing that the number would be a part of
 _MONTH = "(?:" + "|".join(sorted(MONTHS, key=len, reverse=True)) + r")\b\.?"
 _HALF_DAY = r"(?:\s?([ap])\.?m\b\.?)"
+# What follows a match. The text is long: these look at it in place.
+_COUNTED_WORD, _A_NUMBER, _A_NAME = map(re.compile, (r"\s+([a-z]+)", r"\s*\d", r"\.?\s+[A-Z]"))
+_LONGEST_NAME = 64  # letters of the word before "St.", and spaces, that are looked at
 
 
 def _month(name: str) -> str:
@@ -104,9 +107,8 @@ def _price(m: re.Match[str]) -> list[str]:
     whole, _, fraction = amount.replace(",", "").partition(".")
     if len(fraction) not in (0, 2) or not cent:
         return [*numbers.decimal(amount), one if amount == "1" else many]
-    said = (
-        [] if int(whole) == 0 and int(fraction or 0) else [*numbers.cardinal(whole), one if int(whole) == 1 else many]
-    )
+    units = whole.lstrip("0")  # not a whole number of Python's, which has a limit on its digits
+    said = [] if not units and int(fraction or 0) else [*numbers.cardinal(whole), one if units == "1" else many]
     if int(fraction or 0):
         said += [*(["and"] if said else []), *numbers.cardinal(fraction), cent if int(fraction) == 1 else cents]
     return said
@@ -157,13 +159,12 @@ def _range(m: re.Match[str]) -> list[str]:
 
 def _plain_number(m: re.Match[str]) -> list[str]:
     sign, digits = m.groups()
-    after = m.string[m.end() :]
     said = ["minus"] if sign else []
     if "," in digits or "." in digits:
         return said + numbers.decimal(digits)
     if digits[0] == "0" and len(digits) > 1:
         return said + numbers.one_by_one(digits)
-    follows = re.match(r"\s+([a-z]+)", after)
+    follows = _COUNTED_WORD.match(m.string, m.end())
     counts = follows is not None and (
         (follows.group(1).endswith("s") and follows.group(1) not in ("is", "was", "has", "as"))
         or follows.group(1) in COUNTED
@@ -219,7 +220,7 @@ def _title_numeral(m: re.Match[str]) -> list[str] | None:
 
 def _abbreviation(m: re.Match[str]) -> list[str] | None:
     counts = m.group(1) in BEFORE_NUMBERS
-    return None if counts and not re.match(r"\s*\d", m.string[m.end() :]) else ABBREVIATIONS[m.group(1)].split()
+    return None if counts and not _A_NUMBER.match(m.string, m.end()) else ABBREVIATIONS[m.group(1)].split()
 
 
 def _height(m: re.Match[str]) -> list[str]:
@@ -231,8 +232,8 @@ def _ordinal(m: re.Match[str]) -> list[str]:
 
 
 def _saint_or_street(m: re.Match[str]) -> list[str]:
-    before = m.string[: m.start()].rstrip()
-    named = re.match(r"\.?\s+[A-Z]", m.string[m.end(1) :]) is not None
+    before = m.string[max(0, m.start() - _LONGEST_NAME) : m.start()].rstrip()
+    named = _A_NAME.match(m.string, m.end(1)) is not None
     return ["saint" if named and not re.search(r"[A-Z0-9][\w']*$", before) else "street"]
 
 
@@ -268,7 +269,7 @@ _DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
 
 RULES: list[Rule] = [
     (re.compile(rf"https?://[^\s<>\"]*[\w/]|{_SITE}", re.IGNORECASE), _web),
-    (re.compile(r"[\w.+-]+@(?:[\w-]+\.)+[A-Za-z]{2,}"), _mail),
+    (re.compile(r"(?<![\w.+-])[\w.+-]++@(?:[\w-]+\.)+[A-Za-z]{2,}"), _mail),
     (re.compile(rf"{_BEFORE}(\d{{4}})-(\d\d)-(\d\d)\b"), _iso_date),
     (re.compile(rf"{_BEFORE}(\d{{1,2}})/(\d{{1,2}})/(\d{{4}}|\d\d)\b"), _slash_date),
     (re.compile(rf"\b({_MONTH})\s+{_DAY}(?![\d:])(?:,?\s+(\d{{4}})\b)?"), _month_day),

@@ -39,7 +39,8 @@ class Mark:
 
 # Abbreviations whose dot may also end the sentence; after others ("Dr.", "U.S.") a name is likelier to follow.
 _ENDS_SENTENCE = re.compile(r"(?:[ap]\.?m|etc|Jr|Sr|Inc|Ltd|Co|Corp|Bros)\.$", re.IGNORECASE)
-_PHONEMES = re.compile(r"(?<![\w/])/([^/\n]*[ˈˌ][^/\n]*)/(?![\w/])")
+_PHONEMES = re.compile(r"(?<![\w/])/(?=[^/\nˈˌ]*[ˈˌ])([^/\n]*)/(?![\w/])")
+_A_SENTENCE = re.compile(r"\s+[A-Z]|\s*$")
 _LETTER = r"[^\W\d_²³¹¼½¾]"
 _WORD = re.compile(rf"{_LETTER}+(?:['’\u2010\u2011-]{_LETTER}+)*")
 _PLAIN = str.maketrans("’\u2010\u2011", "'--")
@@ -63,7 +64,7 @@ def _at(text: str, at: int) -> tuple[list[Word | Mark], int]:
         end = at + 1
         while end < len(text) and text[end].isspace():
             end += 1
-        paragraph = "\n" in text[at:end] and text[:at].rstrip()[-1:].isalnum()
+        paragraph = "\n" in text[at:end] and text[at - 1 : at].isalnum()
         return ([Mark(".", at, end)] if paragraph else []), end
     if match := _PHONEMES.match(text, at):
         return [Word(match.group(), at, match.end(), match.group(1).strip())], match.end()
@@ -82,7 +83,7 @@ def _parts(said: list[str], match: re.Match[str]) -> list[Word | Mark]:
     for word in said:
         letter = len(word) == 1 and word.isupper()
         found.append(Mark(word, start, end) if word in _MARKS else Word(word + "." if letter else word, start, end))
-    if _ENDS_SENTENCE.search(match.group()) and re.match(r"\s+[A-Z]|\s*$", match.string[end:]):
+    if _ENDS_SENTENCE.search(match.group()) and _A_SENTENCE.match(match.string, end):
         found.append(Mark(".", end - 1, end))
     return found
 
