@@ -235,7 +235,7 @@ def test_a_model_of_single_sentences_is_given_single_sentences(publish: Callable
 def test_a_model_is_sampled_as_its_trainer_says(publish: Callable[..., Path], tmp_path: Path) -> None:
     folder = publish("dual_ar")
     config = json.loads((folder / "config.json").read_text())
-    options = {"temperature": 0.4, "residual_temperature": 0.2, "ras_window": 0}
+    options: dict[str, Any] = {"temperature": 0.4, "residual_temperature": 0.2, "ras_window": 0}
     (folder / "config.json").write_text(json.dumps({**config, **options}))
     convert(folder, tmp_path / "model.gguf", weight_type="f32")
     with dualar.load(tmp_path / "model.gguf", threads=1) as engine:

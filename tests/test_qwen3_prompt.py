@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pytest
 from dualar.families.qwen3_layout import Qwen3Layout
 from dualar.families.qwen3_prompt import Qwen3Voice, TalkerPrompt, build_talker_prompt
+from dualar.families.qwen3_tts import Qwen3Family
 from dualar.gguf import qwen3_names as keys
-from dualar.text.tokenizer import METADATA_KEY, QWEN3_REQUIRED, Tokenizer
+from dualar.text.tokenizer import METADATA_KEY, Tokenizer
 from fixtures import qwen3
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -26,7 +27,7 @@ def metadata(qwen3_model: Callable[[str], Path]) -> Callable[[str], dict[str, An
 
 
 def tokenizer_of(metadata: dict[str, Any]) -> Tokenizer:
-    return Tokenizer(metadata[METADATA_KEY], required=QWEN3_REQUIRED)
+    return Tokenizer(metadata[METADATA_KEY], required=Qwen3Family.required_tokens)
 
 
 def text_of(arrays: Arrays, name: str) -> str:

@@ -15,9 +15,10 @@ from dualar.config import GenerationConfig, SamplingConfig
 from dualar.convert.model_file import convert
 from dualar.families.qwen3_layout import Qwen3Layout
 from dualar.families.qwen3_prompt import TalkerPrompt
+from dualar.families.qwen3_tts import Qwen3Family
 from dualar.generation.generate import FrameLoop, generate
 from dualar.sampling.chains import probabilities
-from dualar.text.tokenizer import METADATA_KEY, QWEN3_REQUIRED, Tokenizer
+from dualar.text.tokenizer import METADATA_KEY, Tokenizer
 from fixtures import qwen3
 
 LOGITS, HIDDEN = 2e-4, 5e-5  # what is seen is 3e-5 and 1e-5
@@ -39,7 +40,7 @@ def model(qwen3_model: Callable[[str], Path]) -> Callable[[str], _core.Qwen3TTS]
 
 def prompt_of(case: qwen3.GoldenCase, qwen3_model: Callable[[str], Path]) -> TalkerPrompt:
     metadata = _core.ModelFile(str(qwen3_model(case.checkpoint))).metadata
-    tokenizer = Tokenizer(metadata[METADATA_KEY], required=QWEN3_REQUIRED)
+    tokenizer = Tokenizer(metadata[METADATA_KEY], required=Qwen3Family.required_tokens)
     prompt: TalkerPrompt = case.prompt(tokenizer, Qwen3Layout.read(metadata, source=case.name))
     return prompt
 

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import dualar
 import pytest
+from dualar.families.registry import FAMILIES
 from dualar.gguf import names, qwen3_codec_names, qwen3_names
 
 ROOT = Path(__file__).parents[1]
@@ -124,6 +125,31 @@ def test_rooms_that_use_only_the_lower_ones(room: str, highest: str) -> None:
         for target in imported(modules[name], modules):
             used = target.partition(".")[0]
             assert used == room or ROOMS.index(used) <= ROOMS.index(highest), f"{name} -> {target}"
+
+
+def test_only_families_know_families_by_name() -> None:
+    """A new family is a file in families/, one in convert/ and a line in the registry: nobody else asks which it is."""
+    modules = python_modules()
+    names = {family.architecture for family in FAMILIES} | {"DualAR", "Qwen3TTS"}  # the last two: classes of the core
+    general = {"ARCHITECTURE_KEY"}  # keys of every file
+    looked_at = 0
+    for name, path in modules.items():
+        # gguf/ has the names of the formats, __init__ and _moved those that users import; WaveNet is no such family.
+        if name.partition(".")[0] in ("families", "convert", "gguf", "wavenet", "_moved", "__init__"):
+            continue
+        for target in imported(path, modules):
+            if target.startswith("families."):
+                assert target in ("families.base", "families.registry"), f"{name} imports {target}"
+            assert not target.endswith("names") or target == "gguf.names", f"{name} imports {target}"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            looked_at += 1
+            if isinstance(node, ast.Constant):
+                assert node.value not in names, f"{name}, line {node.lineno}: {node.value!r}"
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in names, f"{name}, line {node.lineno}: {node.attr}"
+                if isinstance(node.value, ast.Name) and node.value.id == "names":
+                    assert node.attr in general or not node.attr.isupper(), f"{name}, line {node.lineno}: {node.attr}"
+    assert looked_at > 10_000
 
 
 def test_names_for_type_checkers_are_those_that_are_loaded() -> None:

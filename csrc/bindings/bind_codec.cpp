@@ -93,6 +93,10 @@ void bind_codec(py::module_& m) {
         .def("reset", &CodecEncoder::reset)
         .def("_probes", [](const CodecEncoder& e) { return to_dict(e.probes()); });
 
+    m.def(
+        "codec_tensors", [](const GgufFile& file) { return family_of(file).codec_tensors; }, py::arg("file"),
+        "How the names of a codec's tensors begin in files of this architecture; ModelError for an unknown one.");
+
     py::class_<Codec, std::shared_ptr<Codec>>(m, "Codec", "A codec's weights, of the file's family.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
                  const WithoutGil without_gil;

@@ -27,8 +27,8 @@ std::shared_ptr<Part> make_part(std::shared_ptr<const GgufFile> file, std::share
 bool no_speaker(const GgufFile&) { return false; }
 
 constexpr Family kFamilies[] = {
-    {names::kArchitecture, make_recipe<S2Recipe>, make_part<Codec, Dac>, no_speaker, nullptr},
-    {qwen3_names::kArchitecture, make_recipe<Qwen3Recipe>, make_part<Codec, Qwen3Codec>, Qwen3Speaker::present,
+    {names::kArchitecture, names::kCodecTensors, make_recipe<S2Recipe>, make_part<Codec, Dac>, no_speaker, nullptr},
+    {qwen3_names::kArchitecture, qwen3_names::kCodec, make_recipe<Qwen3Recipe>, make_part<Codec, Qwen3Codec>, Qwen3Speaker::present,
      make_part<SpeakerEncoder, Qwen3Speaker>},
 };
 

@@ -13,6 +13,7 @@ namespace dualar {
 
 struct Family {
     const char* architecture;
+    const char* codec_tensors;  // how the names of its codec's tensors begin
     std::unique_ptr<const Recipe> (*recipe)(Weights& weights, std::optional<int64_t> end_id);
     // ModelError for what is wrong with the file.
     std::shared_ptr<Codec> (*codec)(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend);

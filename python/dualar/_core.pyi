@@ -253,6 +253,9 @@ class Batch:
         failed, or None.
         """
 
+def codec_tensors(file: ModelFile) -> str:
+    """How the names of a codec's tensors begin in files of this architecture; ModelError for an unknown one."""
+
 class Codec:
     """A codec's weights, of the family that the file's architecture says. `stream()` gives the state to decode with."""
 

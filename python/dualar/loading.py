@@ -164,10 +164,9 @@ def _model_of(
     problems: list[str],
 ) -> tuple[CoreModel | None, str]:
     """The model, its weights not loaded yet, or None and the reason; appends what is wrong with it to `problems`."""
-    others = (family.prefixes.codec, *family.prefixes.others)
     tensors = [name for name, _, _ in file.tensors()]
     # A file with no tensor at all goes to the core, which says what is missing.
-    if tensors and all(name.startswith(others) for name in tensors):
+    if tensors and not any(family.part_of(name) in family.model_parts for name in tensors):
         return None, (
             f"[load] expected a speech model in {file.path}, found codec tensors alone: "
             "codes can be decoded with this file, not made"

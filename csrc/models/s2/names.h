@@ -81,6 +81,7 @@ inline constexpr const char* kFastOutput = "fast_output.weight";
 inline constexpr const char* kFastProjectInWeight = "fast_project_in.weight";
 inline constexpr const char* kFastProjectInBias = "fast_project_in.bias";
 
+inline constexpr const char* kCodecTensors = "c.";
 inline constexpr const char* kQuantizer = "c.quantizer.";
 inline constexpr const char* kSemanticQuantizer = "c.quantizer.semantic_quantizer.quantizers.0.";
 inline constexpr const char* kResidualQuantizer = "c.quantizer.quantizer.quantizers.";

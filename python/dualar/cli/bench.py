@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualar.cli import common
-from dualar.gguf import names
 
 if TYPE_CHECKING:
-    from dualar._native import _core
     from dualar.engine import Engine
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -49,23 +47,17 @@ def bench(
     """
     with common.reporting(quiet=quiet, verbose=verbose):
         from dualar.engine import load
+        from dualar.families.registry import kind_of
         from dualar.runtime import open_file
 
-        end = _some_end(open_file(model))  # S2's alone: other files have other keys
+        file = open_file(model)
+        kind = kind_of(file.architecture)
+        end = None if kind is None else kind.some_end(file)
         with load(model, device=device, threads=threads, im_end_id=end) as engine:
             if not quiet:
                 common.note(f"measuring for about {seconds:g} s with {engine.threads} threads on {engine.device}")
             found = _report(engine, *_measure(engine, seconds))
         typer.echo(json.dumps(found, indent=2) if as_json else _table(found))
-
-
-def _some_end(file: _core.ModelFile) -> int | None:
-    """Some token that is not semantic, to end speech with, because speed needs no tokenizer; None where the file's keys
-    do not tell."""
-    begin, end = file.get(names.SEMANTIC_BEGIN_ID), file.get(names.SEMANTIC_END_ID)
-    if type(begin) is int and type(end) is int:
-        return begin - 1 if begin > 0 else end + 1
-    return None
 
 
 def _measure(engine: Engine, seconds: float) -> tuple[dict[str, float], int]:

@@ -71,10 +71,12 @@ def convert(
 
 def _describe(conversion: Conversion, weight_type: str, *, dry_run: bool, everything: bool) -> None:
     """What a conversion writes: what a dry run is asked for, a note otherwise."""
+    from dualar.families.registry import kind_of
+
     size = f"{len(conversion.tensors)} tensors, {common.amount(conversion.nbytes)}"
     lines = [f"{conversion.architecture}: {size}"]
     tensors = ((tensor.name, tensor.kind, tensor.shape) for tensor in conversion.tensors)
-    lines += [f"{part:<23}{types}" for part, types in types_by_part(conversion.architecture, tensors)]
+    lines += [f"{part:<23}{types}" for part, types in types_by_part(kind_of(conversion.architecture), tensors)]
     if finer := conversion.finer:
         named = _named(finer, everything=everything)
         lines.append(f"{'In a finer type':<23}{len(finer)}, whose rows {weight_type} cannot hold: {named}")

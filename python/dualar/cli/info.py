@@ -12,11 +12,14 @@ import typer
 
 from dualar.cli import common
 from dualar.cli.parts import types_by_part
-from dualar.gguf import names, qwen3_names
+from dualar.gguf import names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dualar._native import ModelFile
     from dualar.engine import Engine
+    from dualar.families.base import Rows
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -36,18 +39,20 @@ def info(
     """
     with common.reporting(quiet=quiet, verbose=verbose):
         from dualar.engine import load
+        from dualar.families.registry import kind_of
         from dualar.runtime import open_file
 
         file = open_file(model)
         _line("File", f"{file.path} ({common.amount(file.nbytes)})")
-        _line("Architecture", _word(file.get(names.ARCHITECTURE_KEY)) or "not named")
-        for title, geometry in _geometry(file):
+        architecture = file.get(names.ARCHITECTURE_KEY)
+        _line("Architecture", _word(architecture) or "not named")
+        kind = kind_of(architecture)
+        for title, geometry in [] if kind is None else _geometry(file, kind.geometry):
             _line(title, geometry)
-        for title, types in types_by_part(file.get(names.ARCHITECTURE_KEY), file.tensors()):
+        for title, types in types_by_part(kind, file.tensors()):
             _line(f"{title} types", types)
-        _line("Tokenizer", _tokenizer(file))
-        if (frontend := file.get(names.TEXT_FRONTEND)) is not None:
-            _line("Text", f"read as phonemes, by the front end {_word(frontend)}")
+        if kind is not None:
+            _line("Tokenizer", _tokenizer(file, kind.required_tokens))
         with load(model) as engine:  # its errors list every tensor that is missing or misshapen
             _loaded(file, engine, seconds, verbose)
 
@@ -66,108 +71,10 @@ def _word(value: object) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-_GEOMETRY: list[tuple[str, dict[str, str]]] = [
-    (
-        "Slow-AR",
-        {
-            names.BLOCK_COUNT: "{} layers",
-            names.EMBEDDING_LENGTH: "width {}",
-            names.HEAD_COUNT: "{} heads",
-            names.HEAD_COUNT_KV: "{} key/value heads",
-            names.KEY_LENGTH: "of {}",
-            names.FEED_FORWARD_LENGTH: "feed-forward {}",
-            names.VOCAB_SIZE: "vocabulary {}",
-            names.CONTEXT_LENGTH: "context {}",
-        },
-    ),
-    (
-        "Fast-AR",
-        {
-            names.FAST_BLOCK_COUNT: "{} layers",
-            names.FAST_EMBEDDING_LENGTH: "width {}",
-            names.FAST_HEAD_COUNT: "{} heads",
-            names.FAST_HEAD_COUNT_KV: "{} key/value heads",
-            names.FAST_HEAD_DIM: "of {}",
-            names.FAST_FEED_FORWARD_LENGTH: "feed-forward {}",
-        },
-    ),
-    (
-        "Codebooks",
-        {
-            names.NUM_CODEBOOKS: "{}",
-            names.CODEBOOK_SIZE: "of {} entries",
-            names.SEMANTIC_BEGIN_ID: "tokens {}",
-            names.SEMANTIC_END_ID: "to {}",
-        },
-    ),
-    (
-        "Codec",
-        {
-            names.SAMPLE_RATE: "{} Hz",
-            names.HOP_LENGTH: "{} samples a step",
-            names.DOWNSAMPLE_FACTOR: "steps {} a frame",
-            names.LATENT_DIM: "width {}",
-            names.ENCODER_RATES: "encoder rates {}",
-            names.DECODER_RATES: "decoder rates {}",
-            names.RVQ_TRANSFORMER + names.WINDOW_SIZE: "window {}",
-        },
-    ),
-]
-
-
-_QWEN3_GEOMETRY: list[tuple[str, dict[str, str]]] = [
-    (
-        "Model",
-        {
-            qwen3_names.MODEL_KIND: "{}",
-            qwen3_names.MODEL_SIZE: "of size {}",
-        },
-    ),
-    ("Languages", {qwen3_names.LANGUAGE_NAMES: "{}"}),
-    ("Speakers", {qwen3_names.SPEAKER_NAMES: "{}"}),
-    (
-        "Talker",
-        {
-            qwen3_names.BLOCK_COUNT: "{} layers",
-            qwen3_names.EMBEDDING_LENGTH: "width {}",
-            qwen3_names.HEAD_COUNT: "{} heads",
-            qwen3_names.HEAD_COUNT_KV: "{} key/value heads",
-            qwen3_names.KEY_LENGTH: "of {}",
-            qwen3_names.FEED_FORWARD_LENGTH: "feed-forward {}",
-            qwen3_names.VOCAB_SIZE: "vocabulary {}",
-            qwen3_names.TEXT_VOCAB_SIZE: "text vocabulary {}",
-            qwen3_names.CONTEXT_LENGTH: "context {}",
-        },
-    ),
-    (
-        "Predictor",
-        {
-            qwen3_names.PREDICTOR_BLOCK_COUNT: "{} layers",
-            qwen3_names.PREDICTOR_EMBEDDING_LENGTH: "width {}",
-            qwen3_names.PREDICTOR_HEAD_COUNT: "{} heads",
-            qwen3_names.PREDICTOR_HEAD_COUNT_KV: "{} key/value heads",
-            qwen3_names.PREDICTOR_KEY_LENGTH: "of {}",
-            qwen3_names.PREDICTOR_FEED_FORWARD_LENGTH: "feed-forward {}",
-        },
-    ),
-    (
-        "Codebooks",
-        {
-            qwen3_names.NUM_CODEBOOKS: "{}",
-            qwen3_names.CODEBOOK_SIZE: "of {} entries",
-        },
-    ),
-]
-
-
-def _is_qwen3(file: ModelFile) -> bool:
-    return bool(file.get(names.ARCHITECTURE_KEY) == qwen3_names.ARCHITECTURE)
-
-
-def _geometry(file: ModelFile) -> list[tuple[str, str]]:
+def _geometry(file: ModelFile, rows: Rows) -> list[tuple[str, str]]:
     """What the metadata says of each part; only what is there, since the file may be wrong."""
     lines = []
-    for title, keys in _QWEN3_GEOMETRY if _is_qwen3(file) else _GEOMETRY:
+    for title, keys in rows:
         values = ((words, file.get(key)) for key, words in keys.items())
         text = ", ".join(words.format(_word(value)) for words, value in values if value is not None and value != [])
         if text:
@@ -175,11 +82,10 @@ def _geometry(file: ModelFile) -> list[tuple[str, str]]:
     return lines
 
 
-def _tokenizer(file: ModelFile) -> str:
+def _tokenizer(file: ModelFile, required: Sequence[str]) -> str:
     from dualar import ModelError
-    from dualar.text.tokenizer import METADATA_KEY, QWEN3_REQUIRED, S2_REQUIRED, Tokenizer
+    from dualar.text.tokenizer import METADATA_KEY, Tokenizer
 
-    required = QWEN3_REQUIRED if _is_qwen3(file) else S2_REQUIRED
     try:
         found = Tokenizer.find_or_none(file.path, metadata_value=file.get(METADATA_KEY), required=required)
     except ModelError as error:
@@ -188,7 +94,7 @@ def _tokenizer(file: ModelFile) -> str:
 
 
 def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> None:
-    from dualar import DualAR, ModelError
+    from dualar import ModelError
 
     problems: list[str] = []
 
@@ -215,9 +121,10 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
         tokenizer = part(lambda: engine.tokenizer)
         if tokenizer is not None and (prompt := engine.parts.family.prompt_name(tokenizer)):
             _line("Prompt", prompt)
-        if file.get(names.SINGLE_TURN):
+        family = engine.parts.family
+        if not family.takes_voice:
             _line("Voice", "its own alone; the pieces of a long text do not see one another")
-        elif rate and model.context_length > 1 and isinstance(model, DualAR):  # others have no prefix to keep
+        elif rate and model.context_length > 1 and family.keeps_prefixes:
             second = rate * (model.kv_bytes(2) - model.kv_bytes(1))
             limit = engine.prefix_cache.limit
             _line(

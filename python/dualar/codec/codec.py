@@ -22,7 +22,6 @@ from dualar.codec.fingerprint import codec_fingerprint
 from dualar.codec.warm_start import WarmStarts
 from dualar.codes import check_codes
 from dualar.config import whole_number
-from dualar.gguf.parts import PREFIXES, unknown_architecture
 from dualar.runtime import ForkGuard, open_file, open_runtime
 
 # Frames that one call of the core works on. More means fewer, larger matrix products; memory grows with it.
@@ -229,22 +228,16 @@ class Codec:
 
 def has_codec(file: _core.ModelFile) -> bool:
     """Whether a file has tensors of a codec; ModelError for an architecture that is not known."""
-    prefix = _prefix(file)
+    prefix = _core.codec_tensors(file)
     return any(name.startswith(prefix) for name, _, _ in file.tensors())
 
 
 def no_codec(file: _core.ModelFile) -> str:
     """The error text for a file without a codec."""
     return (
-        f"[load] expected codec tensors ({_prefix(file)}*) in {file.path}, found none: codes can be made, not decoded"
+        f"[load] expected codec tensors ({_core.codec_tensors(file)}*) in {file.path}, found none: codes can be made, "
+        "not decoded"
     )
-
-
-def _prefix(file: _core.ModelFile) -> str:
-    prefixes = PREFIXES.get(file.architecture)
-    if prefixes is None:
-        raise _core.ModelError(unknown_architecture(file.path, file.architecture))
-    return prefixes.codec
 
 
 class CodecStream:

@@ -19,13 +19,14 @@ import numpy.typing as npt
 
 from dualar._native import _core
 from dualar.config import SamplingConfig
-from dualar.gguf.parts import PREFIXES, Prefixes
 from dualar.model import BuiltPrompt
 from dualar.text.frontend import FRONTENDS, TextFrontend
 from dualar.text.tokenizer import Tokenizer
 from dualar.voices.voice import Voice
 
-CoreModel = _core.DualAR | _core.Qwen3TTS  # the compiled models that an engine may hold
+CoreModel = _core.Model  # the compiled model that an engine holds
+Rows = Sequence[tuple[str, Mapping[str, str]]]
+"""Lines for `dualar info`: a title, and metadata keys with the words around their values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,10 @@ class Family(ABC):
 
     architecture: ClassVar[str]
     required_tokens: ClassVar[tuple[str, ...]]  # control tokens that its tokenizer must have
+    parts: ClassVar[Mapping[str, str]]  # title of a part -> how its tensors' names begin; the first that fits counts
+    model_parts: ClassVar[tuple[str, ...]]  # the parts that make codes of a prompt
+    geometry: ClassVar[Rows]  # of its files, for `dualar info`
+    keeps_prefixes: ClassVar[bool]  # whether a prompt begins with a part, a voice's, that is worth keeping computed
     takes_history: bool  # whether earlier turns may stand in its prompts
     longest_text: int | None = None  # letters, for a model that was trained on single sentences; None: any text
     frontend_name: str | None = None  # the text front end that its file names; None: the model reads letters
@@ -80,10 +85,16 @@ class Family(ABC):
         """The model's own voices by name, where a request may choose among several."""
         return ()
 
-    @property
-    def prefixes(self) -> Prefixes:
-        """Beginnings of the names of its codec's tensors, and of tensors of neither model nor codec."""
-        return PREFIXES[self.architecture]
+    @classmethod
+    def part_of(cls, tensor: str) -> str:
+        """The part that a tensor belongs to, by its name."""
+        return next(part for part, beginning in cls.parts.items() if tensor.startswith(beginning))
+
+    @classmethod
+    def some_end(cls, file: _core.ModelFile) -> int | None:
+        """Some token to end speech with where there is no tokenizer, for measurements; None where the file's own keys
+        tell, or do not."""
+        return None
 
     @property
     @abstractmethod

@@ -7,19 +7,20 @@ prompt to `qwen3_prompt.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dualar._native import _core
 from dualar.config import HFSampling, SamplingConfig
-from dualar.families.base import CoreModel, Family, Style, Turn
+from dualar.families.base import CoreModel, Family, Rows, Style, Turn
 from dualar.families.file_sampling import file_options
 from dualar.families.qwen3_layout import AUTO, Qwen3Layout
 from dualar.families.qwen3_prompt import Qwen3Voice, TalkerPrompt, build_talker_prompt
 from dualar.gguf import qwen3_names as keys
 from dualar.model import BuiltPrompt
-from dualar.text.tokenizer import QWEN3_REQUIRED, Tokenizer
+from dualar.text.tokenizer import Tokenizer
 from dualar.voices.voice import Voice
 
 _SAMPLING = {
@@ -34,12 +35,65 @@ _RESIDUAL = {
     "top_p": keys.PREDICTOR_TOP_P,
 }
 
+_GEOMETRY: Rows = [
+    (
+        "Model",
+        {
+            keys.MODEL_KIND: "{}",
+            keys.MODEL_SIZE: "of size {}",
+        },
+    ),
+    ("Languages", {keys.LANGUAGE_NAMES: "{}"}),
+    ("Speakers", {keys.SPEAKER_NAMES: "{}"}),
+    (
+        "Talker",
+        {
+            keys.BLOCK_COUNT: "{} layers",
+            keys.EMBEDDING_LENGTH: "width {}",
+            keys.HEAD_COUNT: "{} heads",
+            keys.HEAD_COUNT_KV: "{} key/value heads",
+            keys.KEY_LENGTH: "of {}",
+            keys.FEED_FORWARD_LENGTH: "feed-forward {}",
+            keys.VOCAB_SIZE: "vocabulary {}",
+            keys.TEXT_VOCAB_SIZE: "text vocabulary {}",
+            keys.CONTEXT_LENGTH: "context {}",
+        },
+    ),
+    (
+        "Predictor",
+        {
+            keys.PREDICTOR_BLOCK_COUNT: "{} layers",
+            keys.PREDICTOR_EMBEDDING_LENGTH: "width {}",
+            keys.PREDICTOR_HEAD_COUNT: "{} heads",
+            keys.PREDICTOR_HEAD_COUNT_KV: "{} key/value heads",
+            keys.PREDICTOR_KEY_LENGTH: "of {}",
+            keys.PREDICTOR_FEED_FORWARD_LENGTH: "feed-forward {}",
+        },
+    ),
+    (
+        "Codebooks",
+        {
+            keys.NUM_CODEBOOKS: "{}",
+            keys.CODEBOOK_SIZE: "of {} entries",
+        },
+    ),
+]
+
 
 class Qwen3Family(Family):
     """Qwen3-TTS: cloned voices ("base"), named speakers ("custom_voice") or voices by description ("voice_design")."""
 
     architecture = keys.ARCHITECTURE
-    required_tokens = QWEN3_REQUIRED
+    required_tokens = ("<|im_start|>", "<|im_end|>")
+    parts: ClassVar[dict[str, str]] = {
+        "Speaker encoder": keys.SPEAKER_ENCODER,
+        "Codec": keys.CODEC,
+        "Predictor": keys.PREDICTOR,
+        "Talker": "",
+    }
+    model_parts = ("Predictor", "Talker")
+    geometry = _GEOMETRY
+    keeps_prefixes = False  # the recording does not stand at a prompt's beginning
     takes_history = False
     min_tokens_before_end = 2  # as the published code has it
     needs_speaker_encoder = True

@@ -7,19 +7,20 @@ chat, with a voice's recording in its system message) and `s1_prompt.py` (S1: tu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from dualar._native import _core
 from dualar.config import FishSampling, SamplingConfig
-from dualar.families.base import CoreModel, Family, Style, Turn
+from dualar.families.base import CoreModel, Family, Rows, Style, Turn
 from dualar.families.file_sampling import file_options
 from dualar.families.s1_prompt import OPEN, build_interleaved_prompt
 from dualar.families.s2_prompt import build_prompt
 from dualar.gguf import names
 from dualar.model import BuiltPrompt
 from dualar.text.frontend import FRONTENDS
-from dualar.text.tokenizer import CHAT, INTERLEAVE, S2_REQUIRED, Tokenizer
+from dualar.text.tokenizer import CHAT, INTERLEAVE, VOICE_CHAT_TOKENS, Tokenizer
 from dualar.text.words import require_words
 from dualar.voices.voice import Voice
 
@@ -29,13 +30,66 @@ _SAMPLING = {
     "ras_window": names.RAS_WINDOW,
 }
 
+_GEOMETRY: Rows = [
+    (
+        "Slow-AR",
+        {
+            names.BLOCK_COUNT: "{} layers",
+            names.EMBEDDING_LENGTH: "width {}",
+            names.HEAD_COUNT: "{} heads",
+            names.HEAD_COUNT_KV: "{} key/value heads",
+            names.KEY_LENGTH: "of {}",
+            names.FEED_FORWARD_LENGTH: "feed-forward {}",
+            names.VOCAB_SIZE: "vocabulary {}",
+            names.CONTEXT_LENGTH: "context {}",
+        },
+    ),
+    (
+        "Fast-AR",
+        {
+            names.FAST_BLOCK_COUNT: "{} layers",
+            names.FAST_EMBEDDING_LENGTH: "width {}",
+            names.FAST_HEAD_COUNT: "{} heads",
+            names.FAST_HEAD_COUNT_KV: "{} key/value heads",
+            names.FAST_HEAD_DIM: "of {}",
+            names.FAST_FEED_FORWARD_LENGTH: "feed-forward {}",
+        },
+    ),
+    (
+        "Codebooks",
+        {
+            names.NUM_CODEBOOKS: "{}",
+            names.CODEBOOK_SIZE: "of {} entries",
+            names.SEMANTIC_BEGIN_ID: "tokens {}",
+            names.SEMANTIC_END_ID: "to {}",
+        },
+    ),
+    (
+        "Codec",
+        {
+            names.SAMPLE_RATE: "{} Hz",
+            names.HOP_LENGTH: "{} samples a step",
+            names.DOWNSAMPLE_FACTOR: "steps {} a frame",
+            names.LATENT_DIM: "width {}",
+            names.ENCODER_RATES: "encoder rates {}",
+            names.DECODER_RATES: "decoder rates {}",
+            names.RVQ_TRANSFORMER + names.WINDOW_SIZE: "window {}",
+        },
+    ),
+    ("Text", {names.TEXT_FRONTEND: "read as phonemes, by the front end {}"}),
+]
+
 
 class S2Family(Family):
     """The models of the fish-speech architecture. A file says which kind of prompt its model takes (`dualar.prompt`);
     if it does not, the tokenizer's control tokens decide."""
 
     architecture = names.ARCHITECTURE
-    required_tokens = S2_REQUIRED
+    required_tokens = VOICE_CHAT_TOKENS
+    parts: ClassVar[dict[str, str]] = {"Codec": names.CODEC_TENSORS, "Fast-AR": "fast_", "Slow-AR": ""}
+    model_parts = ("Fast-AR", "Slow-AR")
+    geometry = _GEOMETRY
+    keeps_prefixes = True
     min_tokens_before_end = 0
 
     def __init__(self, file: _core.ModelFile) -> None:
@@ -68,6 +122,13 @@ class S2Family(Family):
             self.frontend_name = frontend
             self.frontend = FRONTENDS[frontend]({})
         self._sampling = _sampling(file)
+
+    @classmethod
+    def some_end(cls, file: _core.ModelFile) -> int | None:
+        begin, end = file.get(names.SEMANTIC_BEGIN_ID), file.get(names.SEMANTIC_END_ID)
+        if type(begin) is int and type(end) is int:  # some token that is not semantic
+            return begin - 1 if begin > 0 else end + 1
+        return None
 
     @property
     def takes_voice(self) -> bool:

@@ -42,13 +42,12 @@ SPEAKER_TAG = re.compile(r"<\|speaker:[0-9]+\|>")
 
 _CONTROL = re.compile(r"<\|.+\|>", re.DOTALL)
 _SEMANTIC = re.compile(r"<\|semantic:([0-9]+)\|>")
-S2_REQUIRED = ("<|im_start|>", "<|im_end|>", "<|voice|>")
-QWEN3_REQUIRED = ("<|im_start|>", "<|im_end|>")
-"""Control tokens that a family's prompt needs."""
+VOICE_CHAT_TOKENS = ("<|im_start|>", "<|im_end|>", "<|voice|>")
+"""The control tokens that a tokenizer must have, unless a family needs others: a chat's, and the one before speech."""
 
 CHAT, INTERLEAVE = "chat", "interleave"
-"""The prompts of the S2 family: S2's and S1's."""
-_S1_TOKENS = ("<|begin_of_text|>", "<|interleave|>")  # S2's vocabulary, which is Qwen's, has no such beginning
+"""Kinds of prompts: a chat's messages, or turns one after the other."""
+_INTERLEAVE_TOKENS = ("<|begin_of_text|>", "<|interleave|>")  # a chat's vocabulary has no such beginning
 
 # Letters that a file's own split pattern is tried with, beside those that stand in it; how many of one, and the seconds
 # of processor time that they may take. A sound pattern takes some microseconds.
@@ -63,7 +62,7 @@ class Tokenizer:
     Ids are those of the model's embedding rows. Instances are immutable and may be shared between threads.
     """
 
-    def __init__(self, text: str, *, source: str = FILE_NAME, required: Sequence[str] = S2_REQUIRED) -> None:
+    def __init__(self, text: str, *, source: str = FILE_NAME, required: Sequence[str] = VOICE_CHAT_TOKENS) -> None:
         """text: the content of a tokenizer.json. source: where it came from, for messages. required: control tokens
         that it must have, `<|im_start|>` and `<|im_end|>` first.
 
@@ -106,7 +105,7 @@ class Tokenizer:
         *,
         metadata_value: object = None,
         explicit: str | os.PathLike[str] | None = None,
-        required: Sequence[str] = S2_REQUIRED,
+        required: Sequence[str] = VOICE_CHAT_TOKENS,
     ) -> Tokenizer:
         """The tokenizer of a model file.
 
@@ -131,7 +130,7 @@ class Tokenizer:
         *,
         metadata_value: object = None,
         explicit: str | os.PathLike[str] | None = None,
-        required: Sequence[str] = S2_REQUIRED,
+        required: Sequence[str] = VOICE_CHAT_TOKENS,
     ) -> Tokenizer | None:
         """As `find`, but None where there is no tokenizer. A bad one is a ModelError still."""
         if explicit is not None:
@@ -194,8 +193,8 @@ class Tokenizer:
 
     @property
     def prompt_kind(self) -> str:
-        """Which of the S2 family's prompts these control tokens are of: CHAT, or INTERLEAVE where they are S1's."""
-        return INTERLEAVE if all(token in self._control for token in _S1_TOKENS) else CHAT
+        """Which kind of prompt these control tokens are for: CHAT, or INTERLEAVE."""
+        return INTERLEAVE if all(token in self._control for token in _INTERLEAVE_TOKENS) else CHAT
 
     def encode_text(self, text: str) -> list[int]:
         """A user's text -> ids, each token once, nothing added before or after.
