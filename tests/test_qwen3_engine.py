@@ -213,27 +213,8 @@ def test_info(qwen3_model: Callable[[str], Path]) -> None:
     assert "Speakers" not in text and "[]" not in text
 
 
-def test_bench(qwen3_model: Callable[[str], Path]) -> None:
-    code, text = run("bench", qwen3_model("tiny"), "--seconds", "0.1", "--threads", "1", "--json", "--quiet")
-    assert code == 0, text
-    found = json.loads(text)
-    assert found["slow_ar_ms_per_frame"] > 0 and found["fast_ar_ms_per_frame"] > 0
-
-
 def test_say_refuses_what_a_family_lacks(toy_model: Path, tmp_path: Path) -> None:
     for option in ("--language", "--speaker", "--instruct"):
         code, text = run("say", "Hello.", "-m", toy_model, "-o", tmp_path / "x.wav", option, "x")
         assert code == 2 and f"[{option[2:]}] expected none" in text
     assert not (tmp_path / "x.wav").exists()
-
-
-def test_a_batch_is_its_requests_alone(kinds: Callable[[str], dualar.Engine]) -> None:
-    engine = kinds("small")
-    requests = [
-        dualar.GenerationRequest(prompt=engine.build_prompt(text, speaker="Serena"), seed=seed, max_new_tokens=3 + seed)
-        for seed, text in enumerate(["Hello.", "One two three."])
-    ]
-    for result in engine.generate_batch(requests):
-        asked = requests[result.index]
-        want = engine.generate(asked.prompt, seed=asked.seed, max_new_tokens=asked.max_new_tokens)
-        np.testing.assert_array_equal(result.get().codes, want.codes)
