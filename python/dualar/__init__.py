@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from dualar.narration.plan import NarratedPiece, NarrationProgress
     from dualar.narration.result import Narration, NarrationResult
     from dualar.narration.speak import NarrationStream
+    from dualar.narration.timed import TimedPiece, TimedSentence
+    from dualar.narration.timeline import Timeline
     from dualar.speech.request import SpeechRequest
     from dualar.speech.stream import AudioChunk, SpeechStream
     from dualar.text.plain import plain_text
@@ -84,6 +86,9 @@ _HOMES = {
     "StallGuard": "config",
     "StepOutput": "_core",
     "TalkerPrompt": "families.qwen3_prompt",
+    "TimedPiece": "narration.timed",
+    "TimedSentence": "narration.timed",
+    "Timeline": "narration.timeline",
     "Timings": "generation.frames",
     "Tokenizer": "text.tokenizer",
     "Voice": "voices.voice",
@@ -130,6 +135,9 @@ __all__ = [
     "StallGuard",
     "StepOutput",
     "TalkerPrompt",
+    "TimedPiece",
+    "TimedSentence",
+    "Timeline",
     "Timings",
     "Tokenizer",
     "Voice",

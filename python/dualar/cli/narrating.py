@@ -143,12 +143,15 @@ def _finish(
 ) -> None:
     """Write the sound and the codes to the files that were asked for."""
     output = files.output
+    timeline = result.timeline
     if output.levels.any:
-        _save_levelled(output, in_memory, result)
+        timeline = timeline.cut(_save_levelled(output, in_memory, result))
     elif files.growing is not None and files.growing != output.path:
         os.replace(files.growing, output.path)
     if output.codes is not None:
         common.write_codes(output.codes, result.codes)
+    if output.subtitles is not None:
+        timeline.save(output.subtitles)
     if not quiet:
         _report(files, result, rate)
 
@@ -175,7 +178,8 @@ def _interrupted(files: Files, *, keep_partial: bool) -> None:
         common.note(f"what is finished is kept: say the same again with --continue-from {files.job}")
 
 
-def _save_levelled(output: Output, in_memory: list[npt.NDArray[np.float32]], result: NarrationResult) -> None:
+def _save_levelled(output: Output, in_memory: list[npt.NDArray[np.float32]], result: NarrationResult) -> int:
+    """Write the file; returns how many samples it has."""
     import numpy as np
 
     from dualar.narration.result import Narration
@@ -183,6 +187,7 @@ def _save_levelled(output: Output, in_memory: list[npt.NDArray[np.float32]], res
     given = {field.name: getattr(result, field.name) for field in fields(result)}
     clip = output.levels.applied(Narration(samples=np.concatenate(in_memory), **given).audio)
     clip.save(output.path, subtype=output.subtype)
+    return int(clip.samples.size)
 
 
 def _report(files: Files, result: NarrationResult, rate: int) -> None:

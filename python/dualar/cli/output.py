@@ -43,13 +43,14 @@ class Levels:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """path: the file, or STDOUT. codes: a file for the codes too. streamed: written as the speech is made.
+    """path: the file, or STDOUT. codes, subtitles: files for these too. streamed: written as the speech is made.
 
     cadence: frames of each chunk, None where they were not given. raw: standard output without a WAV header.
     """
 
     path: Path
     codes: Path | None
+    subtitles: Path | None
     subtype: Subtype
     streamed: bool
     cadence: list[int] | None
@@ -62,6 +63,7 @@ class Output:
         path: Path,
         *,
         codes: Path | None,
+        subtitles: Path | None,
         subtype: Subtype,
         stream: bool,
         frames_per_chunk: str | None,
@@ -80,6 +82,7 @@ class Output:
         return cls(
             path=path,
             codes=codes,
+            subtitles=subtitles,
             subtype=subtype,
             streamed=streamed,
             cadence=None if frames_per_chunk is None else streaming.read_cadence(frames_per_chunk),
@@ -100,6 +103,7 @@ class Output:
     def check(self, *, force: bool) -> None:
         """Refuse, before any work, files that cannot be written or may not be replaced."""
         from dualar.audio.wav import check_wav_path
+        from dualar.narration.subtitles import check_subtitle_path
 
         if self.is_stdout:
             streaming.check_stdout()
@@ -108,3 +112,6 @@ class Output:
             common.check_output(self.path, force=force)
         if self.codes is not None:
             common.check_codes_output(self.codes, force=force)
+        if self.subtitles is not None:
+            check_subtitle_path(self.subtitles)
+            common.check_output(self.subtitles, force=force)

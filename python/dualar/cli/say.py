@@ -29,6 +29,7 @@ def say(
     speaker: options.SpeakerOption = None,
     instruct: options.InstructOption = None,
     codes: options.CodesOption = None,
+    subtitles: options.SubtitlesOption = None,
     seed: options.SeedOption = None,
     sampler: options.SamplerOption = None,
     temperature: options.TemperatureOption = None,
@@ -73,7 +74,7 @@ def say(
         chosen = {name: value for name, value in given.items() if value is not None}
         sampling = None if sampler is None else SamplingConfig.from_options(sampler, **chosen)
         target = Output.of(
-            output, codes=codes, subtype=subtype, stream=stream, frames_per_chunk=frames_per_chunk,
+            output, codes=codes, subtitles=subtitles, subtype=subtype, stream=stream, frames_per_chunk=frames_per_chunk,
             stdout_format=stdout_format, levels=Levels(trim_silence=trim_silence, peak=peak, loudness=loudness),
         )  # fmt: skip
         target.check(force=force)

@@ -59,6 +59,15 @@ CodesOption = Annotated[
         show_default="none",
     ),
 ]
+SubtitlesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--subtitles",
+        metavar="FILE",
+        help="Also write when each sentence is heard: a name that ends in .srt, .vtt or .json.",
+        show_default="none",
+    ),
+]
 SeedOption = Annotated[
     int | None,
     typer.Option(

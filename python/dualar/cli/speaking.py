@@ -56,6 +56,11 @@ def speak(engine: Engine, request: SpeechRequest, output: Output, *, quiet: bool
             common.FAILED,
         )
     seconds = _write(made, output, rate)
+    if output.subtitles is not None:
+        from dualar.narration.timeline import Timeline
+
+        samples = round(seconds * engine.codec.sample_rate)
+        Timeline.of_clip(request.text, samples, engine.codec.sample_rate).save(output.subtitles)
     if not quiet:
         _report(made, output, seconds)
     if interruption.happened:

@@ -16,6 +16,7 @@ from dualar.audio.clip import Audio
 from dualar.audio.wav import Subtype, write_wav
 from dualar.generation.frames import Timings
 from dualar.narration.plan import NarratedPiece
+from dualar.narration.timeline import Timeline
 
 Int32 = npt.NDArray[np.int32]
 
@@ -39,6 +40,11 @@ class NarrationResult:
     def failed(self) -> tuple[NarratedPiece, ...]:
         """The pieces that could not be spoken; each has its index, text and error."""
         return tuple(piece for piece in self.pieces if piece.error is not None)
+
+    @property
+    def timeline(self) -> Timeline:
+        """When each piece and sentence is heard, in samples of the whole; `save` writes subtitles."""
+        return Timeline.of_pieces(self.pieces, self.sample_rate)
 
     @property
     def codes(self) -> Int32:
