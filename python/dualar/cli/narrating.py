@@ -44,9 +44,9 @@ class Files:
 
     @property
     def growing(self) -> Path | None:
-        """The file that has the sound so far; None where the whole is kept in memory, or goes to standard output."""
+        """The file that has the sound so far; None where the whole is kept in memory, or goes into no file."""
         output = self.output
-        if output.is_stdout or output.levels.any:
+        if not output.is_file or output.levels.any:
             return None
         return output.path if output.streamed else output.path.with_name(output.path.name + ".part")
 
@@ -67,15 +67,15 @@ def read_pauses(text: str | None) -> Any:
         ) from None
 
 
-def job_for(output: Path, continue_from: Path | None, *, force: bool) -> Path | None:
-    """The job's file: the one to continue, or a new one beside the output; None for standard output."""
+def job_for(output: Output, continue_from: Path | None, *, force: bool) -> Path | None:
+    """The job's file: the one to continue, or a new one beside the output; None where that is no file."""
     if continue_from is not None:
         if not continue_from.is_file():
             raise typer.BadParameter(f"--continue-from: {continue_from} does not exist. Give the .job file of a run.")
         return continue_from
-    if output == streaming.STDOUT:
+    if not output.is_file:
         return None
-    job = output.with_name(output.name + ".job")
+    job = output.path.with_name(output.path.name + ".job")
     if job.exists():
         if not force:
             common.fail(
@@ -107,8 +107,10 @@ def narrate(
             if output.levels.any:
                 in_memory = [chunk.samples for chunk in chunks]
             else:
-                target = files.growing or streaming.STDOUT
-                streaming.write_chunks(chunks, target, subtype=output.subtype, raw=output.raw, after=after)
+                streaming.write_chunks(
+                    chunks, files.growing or output.path, subtype=output.subtype, raw=output.raw, after=after,
+                    player=output.player,
+                )  # fmt: skip
     except (KeyboardInterrupt, RuntimeError, OSError):
         _interrupted(files, keep_partial=keep_partial)
         raise

@@ -1,5 +1,5 @@
-"""`dualar say --phonemes`: what would be said, piece by piece, without saying it. Owns its options and --lexicon's, and
---output's, which is not needed there.
+"""`dualar say --phonemes`: what would be said, piece by piece, without saying it. Owns its option and
+--lexicon's.
 """
 
 from __future__ import annotations
@@ -11,16 +11,6 @@ import typer
 
 from dualar.cli import common
 
-OutputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="The WAV file to write, mono; ends in .wav. - is standard output, as with --stream.",
-        show_default="needed, but for --phonemes",
-    ),
-]
 LexiconOption = Annotated[
     Path | None,
     typer.Option(
@@ -33,12 +23,6 @@ LexiconOption = Annotated[
 PhonemesOption = Annotated[
     bool, typer.Option("--phonemes", help="Print the phonemes that would be said, a line for each piece, and end.")
 ]
-
-
-def require_output(output: Path | None) -> Path:
-    if output is None:
-        raise typer.BadParameter("the file to write is missing.", param_hint="'--output' / '-o'")
-    return output
 
 
 def show(text: str, model: Path, lexicon: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""`dualar say`: text to a WAV file, or to a player.
+"""`dualar say`: text to the system's audio, a WAV file or a player.
 
 Owns the command: which text, with which request, to which output. Leaves the options to `say_options.py`, the reading
 of the text to `text_input.py`, the output to `output.py`, the speaking to `speaking.py` and, for long texts,
@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 @app.command()
 def say(
     model: common.ModelOption,
-    output: phonemes_shown.OutputOption = None,
+    output: options.OutputOption = None,
     text: options.TextArgument = None,
     file: options.FileOption = None,
     voice: options.VoiceOption = None,
@@ -63,13 +63,12 @@ def say(
     quiet: common.QuietOption = False,
     verbose: common.VerboseOption = 0,
 ) -> None:
-    """Say a text: write speech to a WAV file, or as it is made into a player."""
+    """Say a text: play it as it is made, or with -o write it to a WAV file or into a player."""
     with common.reporting(quiet=quiet, verbose=verbose):
         words = text_input.read_text(text, file)
         if phonemes:
             phonemes_shown.show(words, model, lexicon)
             return
-        output = phonemes_shown.require_output(output)
         given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "repetition_penalty": repetition_penalty}
         chosen = {name: value for name, value in given.items() if value is not None}
         sampling = None if sampler is None else SamplingConfig.from_options(sampler, **chosen)
@@ -90,7 +89,7 @@ def say(
         config = NarrationConfig(pause_ms=pauses, context_tokens=context, retries=retries, rows=rows)
         pieces = plan(words, config, longest_text=family_of(opened).longest_text)
         is_long = pieces.is_long or continue_from is not None
-        job = narrating.job_for(output, continue_from, force=force) if is_long else None
+        job = narrating.job_for(target, continue_from, force=force) if is_long else None
         reference = None if voice is None else common.find_voice(voice)  # an unknown one is refused before loading
         if not quiet and model == default_voice.path():
             _warn_of_unknown_words(words)

@@ -27,6 +27,16 @@ FileOption = Annotated[
     Path | None,
     typer.Option("--file", metavar="FILE", help="Read the text from this UTF-8 file.", show_default="none"),
 ]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="The WAV file to write, mono; ends in .wav. - is standard output, as with --stream.",
+        show_default="none: the speech is played",
+    ),
+]
 VoiceOption = Annotated[
     str | None,
     typer.Option(

@@ -42,8 +42,9 @@ def speak(engine: Engine, request: SpeechRequest, output: Output, *, quiet: bool
             cadence = output.cadence or streaming.read_cadence(streaming.DEFAULT_CADENCE)
             with engine.stream(request, frames_per_chunk=cadence) as chunks:
                 streaming.write_chunks(
-                    chunks, output.path, subtype=output.subtype, raw=output.raw, on_frame=progress.on_frame
-                )
+                    chunks, output.path, subtype=output.subtype, raw=output.raw, player=output.player,
+                    on_frame=progress.on_frame,
+                )  # fmt: skip
             made = chunks.result
         else:
             made = engine.synthesize(replace(request, on_frame=on_frame), on_decode=progress.on_decode)

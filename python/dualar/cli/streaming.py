@@ -1,7 +1,7 @@
-"""Speech written as it is made, to a file that grows or to standard output for a player: what `say --stream` does.
+"""Speech written as it is made: to a file that grows, to standard output, or to the system's audio.
 
 Owns opening the output, writing the chunks to it, and what happens when its reader goes away. Leaves the options to
-`say_options.py`, the bytes to `dualar.audio.wav.WavWriter`.
+`say_options.py`, players to `playing.py`, the bytes to `dualar.audio.wav.WavWriter`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from dualar.cli import common
 
 if TYPE_CHECKING:
     from dualar.audio.wav import Subtype
+    from dualar.cli.playing import Player
     from dualar.speech.stream import ChunkStream
 
 STDOUT = Path("-")
+PLAYER = Path("(system audio)")  # stands for it where no file was named
 DEFAULT_CADENCE = "1,2,4"  # the first sound at once, then fewer and cheaper steps
 
 
@@ -49,11 +51,13 @@ def write_chunks(
     *,
     subtype: Subtype,
     raw: bool,
+    player: Player | None = None,
     on_frame: Callable[[object], object] | None = None,
     after: int = 0,
 ) -> None:
     """Write the chunks as they come; the output is not touched before the first. Fails where its reader goes away.
 
+    player: the one that plays them, where the output is PLAYER.
     after: continue a file that was written like this, after this many samples.
     """
     from dualar.audio.wav import WavWriter
@@ -64,7 +68,10 @@ def write_chunks(
             writer = None
             for chunk in stream:
                 if writer is None:
-                    file = opened.enter_context(_open(output, "r+b" if after else "wb"))
+                    opening = (
+                        _open(output, "r+b" if after else "wb") if player is None else player.open(chunk.sample_rate)
+                    )
+                    file = opened.enter_context(opening)
                     in_place = output != STDOUT
                     writer = WavWriter(
                         file, chunk.sample_rate, subtype=subtype, raw=raw, in_place=in_place, written=after
