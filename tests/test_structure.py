@@ -60,7 +60,7 @@ PACKAGE = ROOT / "python" / "dualar"
 ROOMS = [
     "_version", "_moved", "_native", "config", "files", "codes", "default_voice", "gguf", "model", "runtime", "text",
     "sampling", "generation", "audio", "codec", "voices", "families", "loading", "speech", "narration", "engine",
-    "wavenet", "convert", "__init__", "server", "cli", "__main__",
+    "comparison", "wavenet", "convert", "__init__", "server", "cli", "__main__",
 ]  # fmt: skip
 
 

@@ -66,6 +66,50 @@ py::array_t<uint8_t> quantize(const py::array_t<float, py::array::c_style | py::
     return out;
 }
 
+// Some rows (indices of its first axis) of a tensor of a file. ModelError where there is no such tensor,
+// std::invalid_argument for rows that it does not have.
+struct TensorRows {
+    const FileTensor* tensor;
+    int64_t values;  // in all of the rows
+    const char* data;
+    size_t nbytes;
+
+    TensorRows(const GgufFile& file, const std::string& name, int64_t first, int64_t last) : tensor(file.find(name)) {
+        if (tensor == nullptr) throw ModelError(text("[", name, "] expected such a tensor in ", file.path()));
+        const int64_t rows = tensor->shape.empty() ? 1 : tensor->shape.front();
+        if (first < 0 || first > last || last > rows)
+            throw std::invalid_argument(
+                text("[", name, "] expected rows within 0 to ", rows, ", got ", first, " to ", last));
+        int64_t row = 1;
+        for (size_t d = 1; d < tensor->shape.size(); ++d) row *= tensor->shape[d];
+        const size_t row_bytes = tensor->nbytes / static_cast<size_t>(rows);
+        values = (last - first) * row;
+        data = static_cast<const char*>(tensor->data) + static_cast<size_t>(first) * row_bytes;
+        nbytes = static_cast<size_t>(last - first) * row_bytes;
+    }
+};
+
+py::array_t<float> read_rows(const GgufFile& file, const std::string& name, Whole first, Whole last) {
+    const TensorRows rows(file, name, first, last);
+    if (!is_supported(rows.tensor->type) || rows.tensor->shape.size() < 2)
+        throw std::invalid_argument(text("[", name, "] expected a matrix of a type that weights may have, got ",
+                                         ggml_type_name(rows.tensor->type)));
+    std::vector<py::ssize_t> shape{rows.tensor->shape.begin(), rows.tensor->shape.end()};
+    shape.front() = static_cast<py::ssize_t>(last - first);
+    std::vector<float> out(static_cast<size_t>(rows.values));
+    to_float(rows.data, rows.tensor->type, out.data(), rows.values);
+    return to_numpy(std::move(out), std::move(shape));
+}
+
+py::array_t<uint8_t> read_bytes(const GgufFile& file, const std::string& name, Whole first, Whole last) {
+    const TensorRows rows(file, name, first, last);
+    return py::array_t<uint8_t>(static_cast<py::ssize_t>(rows.nbytes), reinterpret_cast<const uint8_t*>(rows.data));
+}
+
+void forget(const GgufFile& file, const std::string& name) {
+    if (const FileTensor* tensor = file.find(name)) file.forget(*tensor);
+}
+
 }  // namespace
 
 void bind_runtime(py::module_& m) {
@@ -118,12 +162,24 @@ void bind_runtime(py::module_& m) {
                 return found == f.metadata().end() ? py::none() : to_python(key, found->second);
             },
             py::arg("key"))
-        .def("tensors", [](const GgufFile& f) {
-            py::list all;
-            for (const FileTensor& t : f.tensors())
-                all.append(py::make_tuple(t.name, ggml_type_name(t.type), py::tuple(py::cast(t.shape))));
-            return all;
-        });
+        .def("tensors",
+             [](const GgufFile& f) {
+                 py::list all;
+                 for (const FileTensor& t : f.tensors())
+                     all.append(py::make_tuple(t.name, ggml_type_name(t.type), py::tuple(py::cast(t.shape))));
+                 return all;
+             })
+        .def(
+            "metadata_bytes",
+            [](const GgufFile& f, const std::string& key) {
+                const auto found = f.metadata().find(key);
+                if (found == f.metadata().end()) throw std::invalid_argument(text("[", key, "] expected such a key"));
+                return py::bytes(encoded_value(found->second));
+            },
+            py::arg("key"))
+        .def("rows", &read_rows, py::arg("name"), py::arg("first"), py::arg("last"))
+        .def("row_bytes", &read_bytes, py::arg("name"), py::arg("first"), py::arg("last"))
+        .def("forget", &forget, py::arg("name"));
 
     m.def("quantize", &quantize, py::arg("values"), py::arg("type_name"));
 }

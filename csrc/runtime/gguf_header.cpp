@@ -318,6 +318,20 @@ MetadataValue read_value(const std::string& key, const MetadataEntry& entry) {
     }
 }
 
+std::string encoded_value(const MetadataEntry& entry) {
+    std::string out;
+    const auto add = [&out](auto number) { out.append(reinterpret_cast<const char*>(&number), sizeof(number)); };
+    if (entry.is_array) add(static_cast<uint32_t>(GGUF_TYPE_ARRAY));
+    add(static_cast<uint32_t>(entry.type));
+    if (entry.is_array) add(entry.count);
+    const char* end = entry.data;
+    if (entry.type == GGUF_TYPE_STRING)
+        for (uint64_t i = 0; i < entry.count; ++i) end += sizeof(uint64_t) + value_at<uint64_t>(end, 0);
+    else
+        end += entry.count * size_of(entry.type);
+    return out.append(entry.data, end);
+}
+
 const char* type_name(const MetadataEntry& entry) {
     const bool array = entry.is_array;
     switch (entry.type) {

@@ -45,6 +45,8 @@ GgufHeader read_gguf_header(const std::string& path, const char* data, size_t si
 
 // ModelError, naming the key, for text that is not UTF-8.
 MetadataValue read_value(const std::string& key, const MetadataEntry& entry);
+// The value as the file has it: its type, of an array also the elements' type and their number, then their bytes.
+std::string encoded_value(const MetadataEntry& entry);
 const char* type_name(const MetadataEntry& entry);
 
 // Text of a file for an error: in quotes, cut where it is long, anything but printable ASCII escaped.

@@ -76,6 +76,13 @@ class ModelFile:
     def nbytes(self) -> int: ...
     def get(self, key: str) -> Any: ...  # a metadata value, or None where the key is absent
     def tensors(self) -> list[tuple[str, str, tuple[int, ...]]]: ...  # name, ggml type, numpy shape
+    def metadata_bytes(
+        self, key: str
+    ) -> bytes: ...  # a value as the file has it, its type first; ValueError for no key
+    def rows(self, name: str, first: int, last: int) -> Float32:
+        """Rows of a matrix's first axis, float32. ModelError for no such tensor, ValueError for a type or rows."""
+    def row_bytes(self, name: str, first: int, last: int) -> npt.NDArray[np.uint8]: ...  # the same as the file has them
+    def forget(self, name: str) -> None: ...  # the tensor's pages may leave memory; reading brings them back
 
 def quantize(values: Float32, type_name: str) -> npt.NDArray[np.uint8]:
     """values [rows, columns] -> the rows' bytes in a ggml type that weights may have ("q8_0").

@@ -63,7 +63,7 @@ def convert(
             _describe(conversion, weight_type, dry_run=dry_run, everything=verbose > 0)
         if output is None or dry_run:
             return
-        with _progress(shown=not quiet) as on_progress:
+        with show_progress("converting", shown=not quiet) as on_progress:
             conversion.write(output, on_progress=on_progress)
         if not quiet:
             common.note(f"{output}: written, {common.amount(conversion.nbytes)}")
@@ -95,7 +95,7 @@ def _named(names: Sequence[str], *, everything: bool) -> str:
 
 
 @contextlib.contextmanager
-def _progress(*, shown: bool) -> Iterator[Callable[[int, int], object] | None]:
+def show_progress(work: str, *, shown: bool) -> Iterator[Callable[[int, int], object] | None]:
     """A bar of bytes written, where there is a terminal."""
     if not shown or not sys.stderr.isatty():
         yield None
@@ -103,7 +103,7 @@ def _progress(*, shown: bool) -> Iterator[Callable[[int, int], object] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("converting"), BarColumn(), DownloadColumn(), TimeRemainingColumn(compact=True))
+    columns = (TextColumn(work), BarColumn(), DownloadColumn(), TimeRemainingColumn(compact=True))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("converting", total=None)
+        task = bar.add_task(work, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

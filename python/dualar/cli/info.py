@@ -38,6 +38,7 @@ def info(
     Parts, sizes, types, tokenizer and the memory needed. Exit code 1 where the file cannot be used.
     """
     with common.reporting(quiet=quiet, verbose=verbose):
+        from dualar.convert.requantize import RECIPE_KEY
         from dualar.engine import load
         from dualar.families.registry import kind_of
         from dualar.runtime import open_file
@@ -51,6 +52,8 @@ def info(
             _line(title, geometry)
         for title, types in types_by_part(kind, file.tensors()):
             _line(f"{title} types", types)
+        if (recipe := file.get(RECIPE_KEY)) is not None:
+            _line("Quantized", _word(recipe))
         if kind is not None:
             _line("Tokenizer", _tokenizer(file, kind.required_tokens))
         with load(model) as engine:  # its errors list every tensor that is missing or misshapen

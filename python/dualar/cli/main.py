@@ -12,7 +12,10 @@ import typer
 import typer.core
 import typer.main
 
-COMMANDS = ("say", "serve", "voice", "encode", "decode", "convert", "wavenet", "info", "bench", "devices")
+COMMANDS = (
+    "say", "serve", "voice", "encode", "decode", "convert", "quantize", "compare", "wavenet", "info", "bench",
+    "devices",
+)  # fmt: skip
 
 
 class _LazyGroup(typer.core.TyperGroup):

@@ -23,6 +23,13 @@ _UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """A metadata value as another file has it: its type, then its bytes."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Tensor:
     """One tensor of the file: its name, numpy shape, type (as `quantize.py` names it), and a function that gives its
     bytes, some rows at a time."""
@@ -40,15 +47,15 @@ class Tensor:
 
 def write_gguf(
     path: Path,
-    metadata: Mapping[str, Value],
+    metadata: Mapping[str, Value | Encoded],
     tensors: Sequence[Tensor],
     *,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> None:
     """Write the file; an existing one is replaced once the new one is whole. OSError where that fails.
 
-    metadata: int becomes UINT32 (INT32 where negative or in arrays), float FLOAT32, and bool, str and their sequences
-    what they are. on_progress is called with (bytes of tensors written, of all) after each piece.
+    metadata: int becomes UINT32 (INT32 where negative or in arrays), float FLOAT32; bool, str, their sequences and what
+    is Encoded stay what they are. on_progress is called with (bytes of tensors written, of all) after each piece.
     """
     done, total = 0, sum(tensor.nbytes for tensor in tensors)
     with replacing(path) as file:
@@ -64,12 +71,12 @@ def write_gguf(
             file.write(b"\0" * (_padded(tensor.nbytes) - tensor.nbytes))
 
 
-def file_size(metadata: Mapping[str, Value], tensors: Sequence[Tensor]) -> int:
+def file_size(metadata: Mapping[str, Value | Encoded], tensors: Sequence[Tensor]) -> int:
     """The bytes of the file that `write_gguf` would write."""
     return len(_head(metadata, tensors)) + sum(_padded(tensor.nbytes) for tensor in tensors)
 
 
-def _head(metadata: Mapping[str, Value], tensors: Sequence[Tensor]) -> bytes:
+def _head(metadata: Mapping[str, Value | Encoded], tensors: Sequence[Tensor]) -> bytes:
     """The bytes before those of the tensors."""
     parts = [b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))]
     parts += [_string(key) + _value(key, value) for key, value in metadata.items()]
@@ -92,7 +99,9 @@ def _string(text: str) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-def _value(key: str, value: Value) -> bytes:
+def _value(key: str, value: Value | Encoded) -> bytes:
+    if isinstance(value, Encoded):
+        return value.data
     if isinstance(value, bool):
         return struct.pack("<IB", _BOOL, value)
     if isinstance(value, int):
