@@ -114,7 +114,7 @@ def test_the_formats() -> None:
             "seconds_start": 3723.004, "seconds_end": 36000.0,
             "sentences": [{
                 "text": cue.pieces[0].text, "start": 0, "sample_start": 3_723_004, "sample_end": 36_000_000,
-                "seconds_start": 3723.004, "seconds_end": 36000.0, "exact": True,
+                "seconds_start": 3723.004, "seconds_end": 36000.0, "exact": True, "words": [],
             }],
         }],
     }  # fmt: skip

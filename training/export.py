@@ -23,6 +23,8 @@ from training.dual_ar import DualAR, DualARConfig
 from training.text import same_word
 from training.train_codec import load_codec
 
+# Layer and head, in turn: those that train_lm.py guides to look at what is spoken, the first of its GUIDED_LAYERS.
+ALIGNMENT_HEADS = [2, 0, 3, 0]
 PIECE_SIZE = 72  # letters: the domain's sentences have at most 14 words
 
 
@@ -49,6 +51,7 @@ def config_json(language: DualARConfig, codec: Codec) -> dict[str, Any]:
         "norm_fastlayer_input": True,
         "single_turn": True,
         "piece_size": PIECE_SIZE,
+        "alignment_heads": ALIGNMENT_HEADS,
         "n_fast_layer": c.fast_layers,
         "fast_dim": c.fast_dim,
         "fast_n_head": c.fast_heads,

@@ -103,6 +103,16 @@ void bind_session(py::module_& m) {
         .def(
             "attention_rows", [](const Session& s, Whole positions) { return s.attention_rows(positions); },
             py::arg("positions"))
+        .def(
+            "watch", [](Session& s, Whole first, Whole last) { s.watch(first, last); }, py::arg("first"),
+            py::arg("last"))
+        .def("alignment",
+             [](Session& s) {
+                 std::vector<float> values = s.alignment();
+                 const auto heads = static_cast<py::ssize_t>(s.model().config().alignment_heads.size());
+                 const auto count = static_cast<py::ssize_t>(values.size()) / heads;
+                 return to_numpy(std::move(values), {heads, count});
+             })
         .def("snapshot", &Session::snapshot, py::call_guard<WithoutGil>())
         .def("restore", &Session::restore, py::arg("prefix"), py::call_guard<WithoutGil>())
         .def("_keep_probes", &Session::keep_probes, py::arg("keep"))
@@ -134,6 +144,13 @@ void bind_model(py::module_& m) {
                                [](const Model& d) {
                                    const std::vector<int32_t> ids = d.recipe().decoder().main_ids();
                                    return py::array_t<int32_t>(static_cast<py::ssize_t>(ids.size()), ids.data());
+                               })
+        .def_property_readonly("alignment_heads",
+                               [](const Model& d) {
+                                   py::list all;
+                                   for (const DecoderConfig::Head& named : d.config().alignment_heads)
+                                       all.append(py::make_tuple(named.layer, named.head));
+                                   return all;
                                })
         .def_property_readonly("unused_tensors", &Model::unused_tensors)
         .def("load", &Model::load, py::call_guard<WithoutGil>())

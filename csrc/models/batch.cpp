@@ -118,7 +118,10 @@ DecoderOutput Batch::step(const Sessions& sessions, const std::vector<int32_t>& 
         Graph& graph = ready_step(sessions, columns);
         graph.compute();
         decoder.read(graph, out.positions, false, out.logits.data(), out.hidden.data());
-        for (Session* session : sessions) session->decoder().advance();
+        for (size_t r = 0; r < sessions.size(); ++r) {
+            sessions[r]->decoder().advance();
+            sessions[r]->decoder().align(graph, static_cast<int64_t>(r));
+        }
         return out;
     }
     const size_t height = columns.size() / sessions.size();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "models/names.h"
 #include "runtime/error.h"
@@ -26,6 +27,9 @@ Decoder::Decoder(Weights& weights, const DecoderConfig& c, const BlockTensors& t
         blocks.push_back(read_block(weights, names::indexed(layer, i), c.block, tensors));
     norm = weights.vector(norm_name, c.dim);
     head = weights.matrix(head_name, c.vocab_size, c.dim);
+    for (const DecoderConfig::Head& named : c.alignment_heads) query_layers.push_back(named.layer);
+    std::sort(query_layers.begin(), query_layers.end());
+    query_layers.erase(std::unique(query_layers.begin(), query_layers.end()), query_layers.end());
     const FileTensor* wqkv = file.find(names::indexed(layer, 0) + names::kWqkv + ".weight");
     if (wqkv != nullptr) matrix_type = wqkv->type;
     if (head == nullptr || !weights.on_cpu() || !nn::PackedMatrix::can_pack(head->type)) return;
@@ -72,7 +76,9 @@ void Decoder::build(GraphBuilder& g, int64_t count, const nn::AttentionInputs& i
                     bool all, bool full_vocab) const {
     const DecoderConfig& c = config;
     ggml_tensor* x = g.input("x", GGML_TYPE_F32, c.dim, count);
-    x = nn::transformer(g, x, blocks, c.block, inputs, cache, kName);
+    nn::AttentionInputs watched = inputs;
+    watched.query_layers = &query_layers;
+    x = nn::transformer(g, x, blocks, c.block, watched, cache, kName);
     if (!all && count > 1) x = ggml_cont(g.context, nn::last_columns(g, x, 1));
     ggml_tensor* h = nn::rms_norm(g, x, norm, c.block.eps);
     g.output("hidden", c.hidden_normed ? h : x);
@@ -106,6 +112,12 @@ void Decoder::read(const Graph& graph, int64_t count, bool full_vocab, float* lo
         graph.get("semantic_logits", logits + r * row, n, static_cast<size_t>(r) * n);
         graph.get("end_logit", logits + (r + 1) * row - 1, 1, static_cast<size_t>(r));
     }
+}
+
+void Decoder::read_query(const Graph& graph, const DecoderConfig::Head& head, int64_t column, float* out) const {
+    const auto size = static_cast<size_t>(config.block.head_dim);
+    const auto first = static_cast<size_t>(column * config.block.heads + head.head) * size;
+    graph.get(nn::query_output(head.layer), out, size, first);
 }
 
 DecoderState::DecoderState(std::shared_ptr<const Decoder> model, std::shared_ptr<Backend> backend,
@@ -181,6 +193,7 @@ DecoderOutput DecoderState::feed(const Embed& embed, int64_t count, bool all_pos
             Graph& graph = prefill ? *prefill : step_graph(keys, full_vocab);
             run(graph, embed, done, piece, keys);
             position_ += piece;
+            align(graph, piece - 1);
 
             const bool last = done + piece == count;
             const int64_t rows = all_positions ? piece : 1;
@@ -202,6 +215,49 @@ DecoderOutput DecoderState::feed(const Embed& embed, int64_t count, bool all_pos
         throw;
     }
     return out;
+}
+
+void DecoderState::truncate(int64_t positions) {
+    position_ = positions;
+    if (positions < watched_last_) watched_keys_.clear();  // other ones may come in their place
+    alignment_.clear();
+}
+
+void DecoderState::watch(int64_t first, int64_t last) {
+    watched_first_ = first;
+    watched_last_ = last;
+    watched_keys_.clear();
+    alignment_.clear();
+}
+
+void DecoderState::align(const Graph& graph, int64_t column) {
+    const std::vector<DecoderConfig::Head>& heads = model_->config.alignment_heads;
+    const auto count = static_cast<size_t>(watched_last_ - watched_first_);
+    if (count == 0 || position_ < watched_last_) return;
+    const nn::BlockConfig& block = model_->config.block;
+    const auto dim = static_cast<size_t>(block.head_dim);
+    const size_t part = count * dim;
+    if (watched_keys_.empty()) {
+        watched_keys_.resize(heads.size() * part);
+        for (size_t h = 0; h < heads.size(); ++h)
+            cache_.read_keys(heads[h].layer, heads[h].head / (block.heads / block.kv_heads), watched_first_,
+                             static_cast<int64_t>(count), &watched_keys_[h * part]);
+    }
+    query_.resize(dim);
+    alignment_.resize(heads.size() * count);
+    const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
+    for (size_t h = 0; h < heads.size(); ++h) {
+        model_->read_query(graph, heads[h], column, query_.data());
+        float* row = &alignment_[h * count];
+        for (size_t k = 0; k < count; ++k) {
+            const float* key = &watched_keys_[h * part + k * dim];
+            row[k] = scale * std::inner_product(key, key + dim, query_.data(), 0.0F);
+        }
+        const float largest = *std::max_element(row, row + count);
+        float sum = 0.0F;
+        for (size_t k = 0; k < count; ++k) sum += row[k] = std::exp(row[k] - largest);
+        for (size_t k = 0; k < count; ++k) row[k] /= sum;
+    }
 }
 
 void DecoderState::keep_probes(bool keep) {

@@ -28,6 +28,12 @@ struct DecoderConfig {
     int64_t end_id = 0;
     bool hidden_normed = true;  // is the hidden state that is given back the one behind the last norm?
     nn::BlockConfig block;
+    // Heads whose attention is on the text that is being spoken. Empty where the file names none.
+    struct Head {
+        int layer;
+        int head;
+    };
+    std::vector<Head> alignment_heads;
 
     bool is_semantic(int64_t token) const { return token >= semantic_begin && token <= semantic_end; }
     int64_t semantic_count() const { return semantic_end - semantic_begin + 1; }
@@ -51,6 +57,8 @@ class Decoder {
                bool full_vocab) const;
     // logits [count, width] and hidden [count, D] of the last run.
     void read(const Graph& graph, int64_t count, bool full_vocab, float* logits, float* hidden) const;
+    // The rotated query [head_dim] of one of the alignment heads, at a column of the last run.
+    void read_query(const Graph& graph, const DecoderConfig::Head& head, int64_t column, float* out) const;
     int64_t width(bool full_vocab) const { return full_vocab ? config.vocab_size : config.semantic_count() + 1; }
 
     DecoderConfig config;
@@ -64,6 +72,7 @@ class Decoder {
     // with F16 rows cannot take a hidden state beyond 65504.
     std::shared_ptr<const nn::PackedMatrix> whole_head;
     ggml_type matrix_type = GGML_TYPE_F32;  // of the layers' matrices in the file
+    std::vector<int> query_layers;          // those of the alignment heads, ascending
 };
 
 struct DecoderOutput {
@@ -98,7 +107,7 @@ class DecoderState {
 
     int64_t position() const { return position_; }
     int64_t max_positions() const { return max_positions_; }
-    void truncate(int64_t positions) { position_ = positions; }
+    void truncate(int64_t positions);
     // For a batch, whose graph writes the next position to the cache and which then calls advance().
     const nn::KvCache& cache() const { return cache_; }
     void advance() { ++position_; }
@@ -111,6 +120,13 @@ class DecoderState {
     void restore(const DecoderPrefix& prefix);
     size_t nbytes() const { return cache_.nbytes(); }
     int graph_builds() const { return graph_builds_; }
+    // From now on keep how the alignment heads attend to positions first .. last - 1. Nothing else changes by it.
+    void watch(int64_t first, int64_t last);
+    // A softmax over these positions alone, [heads, last - first], of the column that was computed last; empty where
+    // that came before them, or nothing is watched.
+    const std::vector<float>& alignment() const { return alignment_; }
+    // Sets alignment() from the graph that computed this state's last position as its column `column`.
+    void align(const Graph& graph, int64_t column);
     // Keep every block's output of graphs built from now on; read them with probes().
     void keep_probes(bool keep);
     std::map<std::string, std::vector<float>> probes() const;
@@ -132,6 +148,11 @@ class DecoderState {
     std::unique_ptr<Graph> step_[2];
     int64_t step_keys_[2] = {0, 0};
     int graph_builds_ = 0;
+    int64_t watched_first_ = 0;
+    int64_t watched_last_ = 0;
+    std::vector<float> watched_keys_;  // [heads, last - first, head_dim], once they are in the cache
+    std::vector<float> alignment_;
+    std::vector<float> query_;
     bool keep_probes_ = false;
     std::map<std::string, std::vector<float>> probes_;
 };

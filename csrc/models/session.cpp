@@ -116,6 +116,23 @@ void Session::restore(const DecoderPrefix& prefix) {
     prompt_end_ = 0;
 }
 
+void Session::watch(int64_t first, int64_t last) {
+    const OneThread::Use use(one_thread_, "session");
+    if (model_->config().alignment_heads.empty())
+        throw std::invalid_argument("[watch] expected a model whose file names alignment heads, this one names none");
+    if (first < 0 || first >= last || last > max_positions())
+        throw std::invalid_argument(
+            text("[watch] expected positions within 0 to ", max_positions(), ", got ", first, " to ", last));
+    decoder_.watch(first, last);
+}
+
+std::vector<float> Session::alignment() {
+    const OneThread::Use use(one_thread_, "session");
+    if (decoder_.alignment().empty())
+        throw std::invalid_argument("[alignment] expected positions that are watched, and one computed after them");
+    return decoder_.alignment();
+}
+
 void Session::keep_probes(bool keep) {
     const OneThread::Use use(one_thread_, "session");
     decoder_.keep_probes(keep);

@@ -36,6 +36,9 @@ class Session {
     // What the positions so far left behind, for sessions that shall begin with them.
     DecoderPrefix snapshot();
     void restore(const DecoderPrefix& prefix);
+    // Watch how the model's alignment heads attend to positions first .. last - 1: DecoderState::watch().
+    void watch(int64_t first, int64_t last);
+    std::vector<float> alignment();
     void keep_probes(bool keep);
     std::map<std::string, std::vector<float>> probes() const { return decoder_.probes(); }
 

@@ -58,6 +58,21 @@ void KvCache::write(int64_t count, const std::vector<char>& rows) {
     });
 }
 
+void KvCache::read_keys(int layer_index, int kv_head, int64_t first, int64_t count, float* out) const {
+    const ggml_tensor* keys = layer(layer_index).keys;
+    const auto values = static_cast<size_t>(count * keys->ne[0]);
+    const size_t offset = static_cast<size_t>(kv_head) * keys->nb[2] + static_cast<size_t>(first) * keys->nb[1];
+    if (type_ == GGML_TYPE_F32) {
+        ggml_backend_tensor_get(keys, out, offset, values * sizeof(float));
+        return;
+    }
+    std::vector<ggml_fp16_t> half(values);
+    ggml_backend_tensor_get(keys, half.data(), offset, values * sizeof(ggml_fp16_t));
+    ggml_fp16_to_fp32_row(half.data(), out, static_cast<int64_t>(values));
+}
+
+std::string query_output(int layer) { return text("query.", layer); }
+
 AttentionInputs make_attention_inputs(GraphBuilder& g, const std::string& name, int64_t positions, int64_t keys,
                                       bool cached) {
     return {g.input(name + ".positions", GGML_TYPE_I32, positions),

@@ -29,6 +29,8 @@ class KvCache {
     // cache of the same layers, heads and type, of any number of rows.
     std::vector<char> read(int64_t count) const;
     void write(int64_t count, const std::vector<char>& rows);
+    // Keys [count, head_dim] of one layer and kv head, rows first .. first + count - 1, as float32 on the host.
+    void read_keys(int layer, int kv_head, int64_t first, int64_t count, float* out) const;
 
   private:
     template <class Copy>
@@ -58,12 +60,16 @@ struct CacheColumns {
 
 // The inputs that say where new positions go and what they see; the same for every layer of a graph.
 struct AttentionInputs {
-    ggml_tensor* positions;                 // int32 [T], for rope
-    ggml_tensor* rows;                      // int64 [T], where the cache keeps them; nullptr without a cache
-    ggml_tensor* mask;                      // float16 [keys, T]: 0 or -inf
-    int64_t keys;                           // cache rows that attention reads, from row 0 on
-    const CacheColumns* columns = nullptr;  // in place of rows, mask and keys
+    ggml_tensor* positions;                          // int32 [T], for rope
+    ggml_tensor* rows;                               // int64 [T], where the cache keeps them; nullptr without a cache
+    ggml_tensor* mask;                               // float16 [keys, T]: 0 or -inf
+    int64_t keys;                                    // cache rows that attention reads, from row 0 on
+    const CacheColumns* columns = nullptr;           // in place of rows, mask and keys
+    const std::vector<int>* query_layers = nullptr;  // layers whose rotated queries are outputs: query_output()
 };
+
+// The output [head_dim, heads, T] with the queries of a layer, after norm and rotation.
+std::string query_output(int layer);
 
 // `name` tells them from those of another transformer in the same graph.
 AttentionInputs make_attention_inputs(GraphBuilder& g, const std::string& name, int64_t positions, int64_t keys,

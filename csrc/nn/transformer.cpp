@@ -131,6 +131,9 @@ ggml_tensor* attention(GraphBuilder& g, ggml_tensor* x, const BlockWeights& w, c
     ggml_tensor* k = ggml_view_3d(ctx, qkv, c.head_dim, c.kv_heads, positions, head_bytes, qkv->nb[1], k_offset);
     q = norm_and_rope(g, q, w.q_norm, c, inputs);
     k = norm_and_rope(g, k, w.k_norm, c, inputs);
+    if (inputs.query_layers != nullptr &&
+        std::binary_search(inputs.query_layers->begin(), inputs.query_layers->end(), index))
+        g.output(query_output(index), q);
 
     ggml_tensor* v = ggml_view_3d(ctx, qkv, c.head_dim, c.kv_heads, positions, head_bytes, qkv->nb[1], v_offset);
     if (inputs.columns != nullptr) return linear(g, w.wo, columns_attention(g, q, k, v, c, *inputs.columns, index));

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from dualar.narration.timeline import Timeline
     from dualar.speech.request import SpeechRequest
     from dualar.speech.stream import AudioChunk, SpeechStream
+    from dualar.text.places import TimedWord
     from dualar.text.plain import plain_text
     from dualar.text.tokenizer import Tokenizer
     from dualar.voices.speaker_encoder import SpeakerEncoder
@@ -88,6 +89,7 @@ _HOMES = {
     "TalkerPrompt": "families.qwen3_prompt",
     "TimedPiece": "narration.timed",
     "TimedSentence": "narration.timed",
+    "TimedWord": "text.places",
     "Timeline": "narration.timeline",
     "Timings": "generation.frames",
     "Tokenizer": "text.tokenizer",
@@ -137,6 +139,7 @@ __all__ = [
     "TalkerPrompt",
     "TimedPiece",
     "TimedSentence",
+    "TimedWord",
     "Timeline",
     "Timings",
     "Tokenizer",

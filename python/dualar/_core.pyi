@@ -171,6 +171,14 @@ class Session:
         """The code just drawn -> logits [C] of the next codebook; at most N - 2 times after fast_begin."""
     def fast_decode(self, hidden: Float32, prefix: Integers) -> Float32:
         """As Model.fast_decode, with this session's graphs."""
+    def watch(self, first: int, last: int) -> None:
+        """From now on keep how the alignment heads attend to positions first to last - 1; nothing else changes.
+
+        ValueError for positions that there are not, and for a model that has no such heads.
+        """
+    def alignment(self) -> Float32:
+        """[heads, last - first] at the position computed last: a softmax over the watched ones alone. ValueError where
+        none are watched, or nothing was computed after them."""
     def reset(self) -> None: ...
     def truncate(self, positions: int) -> None: ...
     def _keep_probes(self, keep: bool) -> None: ...
@@ -203,6 +211,8 @@ class Model:
     def has_fast_ar(self) -> bool: ...
     @property
     def main_ids(self) -> Int32: ...  # [C + 1]: token id of each sliced logit: semantic ids ascending, then im_end_id
+    @property
+    def alignment_heads(self) -> list[tuple[int, int]]: ...  # (layer, head) of the Slow-AR, as the file names them
     @property
     def unused_tensors(self) -> list[str]: ...
     def load(self) -> None:

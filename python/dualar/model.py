@@ -43,6 +43,14 @@ class Session(Protocol):
     def fast_decode(self, hidden: Float32, prefix: Int32, /) -> Float32: ...
 
 
+class WatchingSession(Session, Protocol):
+    """A session of a model whose file names alignment heads: `watch` positions of a text, and see how these heads
+    attend to them at the position computed last, float32 [heads, positions]."""
+
+    def watch(self, first: int, last: int, /) -> None: ...
+    def alignment(self) -> Float32: ...
+
+
 class Model(Protocol):
     """The weights: the part of `dualar.DualAR` that `dualar.generation` uses.
 

@@ -9,6 +9,25 @@ namespace dualar {
 
 namespace {
 
+constexpr size_t kMostNumbers = 32;  // of the key that names alignment heads: two for each
+
+// Pairs of a layer and a head of it.
+std::vector<DecoderConfig::Head> read_alignment_heads(const GgufFile& file, const DecoderConfig& c) {
+    std::vector<DecoderConfig::Head> heads;
+    if (!file.has(names::kAlignmentHeads)) return heads;
+    const std::vector<int64_t> numbers = file.integers(names::kAlignmentHeads, 0, kMaxCount);
+    if (numbers.empty() || numbers.size() % 2 != 0 || numbers.size() > kMostNumbers)
+        throw ModelError(text("[", names::kAlignmentHeads, "] expected 1 to ", kMostNumbers / 2,
+                              " pairs of a layer and a head, got ", numbers.size(), " numbers"));
+    for (size_t i = 0; i < numbers.size(); i += 2) {
+        if (numbers[i] >= c.layers || numbers[i + 1] >= c.block.heads)
+            throw ModelError(text("[", names::kAlignmentHeads, "] expected a layer below ", c.layers,
+                                  " and a head below ", c.block.heads, ", got ", numbers[i], " and ", numbers[i + 1]));
+        heads.push_back({static_cast<int>(numbers[i]), static_cast<int>(numbers[i + 1])});
+    }
+    return heads;
+}
+
 DecoderConfig read_config(const GgufFile& file, std::optional<int64_t> end_id) {
     DecoderConfig c;
     c.context_length = file.integer(names::kContextLength, 1, kMaxContext);
@@ -43,6 +62,7 @@ DecoderConfig read_config(const GgufFile& file, std::optional<int64_t> end_id) {
         throw ModelError(text("[", names::kKeyLength, "] expected an even head_dim of at least 2, got ", head_dim,
                               " (from the key, else q_norm's length, else wo's columns / head_count)"));
     c.block.head_dim = static_cast<int>(head_dim);
+    c.alignment_heads = read_alignment_heads(file, c);
     return c;
 }
 

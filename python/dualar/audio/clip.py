@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dualar.audio.wav import Subtype, encode_wav, write_wav
 from dualar.generation.frames import FinishReason, Timings
+from dualar.text.places import TimedWord
 
 _PLAYER_SECONDS = 120.0  # a notebook keeps what it shows in its file
 
@@ -27,7 +28,7 @@ class Audio:
     finish_reason: "end" (the model ended the speech), "length" (max_new_tokens was reached), "cancelled" (on_frame
     returned False) or "stalled" (the stall guard ended a runaway). seed: the seed that was used, so that the request
     can be repeated. padded_frames: how many frames the Fast-AR failed to finish, their missing codes being 0; 0 unless
-    a device failed.
+    a device failed. words: when each word is heard, where the request asked for it (`word_times`); else None.
     """
 
     samples: npt.NDArray[np.float32]
@@ -37,6 +38,7 @@ class Audio:
     seed: int
     timings: Timings
     padded_frames: int = 0
+    words: tuple[TimedWord, ...] | None = None
 
     @property
     def duration(self) -> float:

@@ -84,10 +84,12 @@ def _patterns(given: list[str]) -> dict[str, str]:
 
 def _describe(quantization: Quantization, before: int, *, dry_run: bool) -> None:
     """What is written: what a dry run is asked for, a note otherwise."""
+    from dualar.families.registry import kind_of
+
     size = f"{common.amount(before)} become {common.amount(quantization.nbytes)}"
     lines = [f"{quantization.architecture}: {len(quantization.tensors)} tensors, {size}"]
     tensors = ((tensor.name, tensor.kind, tensor.shape) for tensor in quantization.tensors)
-    lines += [f"{part:<23}{types}" for part, types in types_by_part(quantization.architecture, tensors)]
+    lines += [f"{part:<23}{types}" for part, types in types_by_part(kind_of(quantization.architecture), tensors)]
     changes = Counter(quantization.changed.values())
     told = ", ".join(f"{count} from {old} to {new}" for (old, new), count in changes.most_common())
     lines.append(f"{'Changed':<23}{told or 'nothing'}")

@@ -101,6 +101,7 @@ def say(
                 text=words, voice=reference, language=language, speaker=speaker, instruct=instruct, seed=seed,
                 sampling=engine.sampling.with_options(**chosen) if sampling is None else sampling,
                 max_new_tokens=max_new_tokens, min_tokens_before_end=min_tokens_before_end,
+                word_times=subtitles is not None and engine.parts.family.times_words(engine.parts.tokenizer),
             )  # fmt: skip
             if is_long:
                 files = narrating.Files(output=target, job=job, continued=continue_from is not None)

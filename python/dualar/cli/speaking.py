@@ -61,7 +61,8 @@ def speak(engine: Engine, request: SpeechRequest, output: Output, *, quiet: bool
         from dualar.narration.timeline import Timeline
 
         samples = round(seconds * engine.codec.sample_rate)
-        Timeline.of_clip(request.text, samples, engine.codec.sample_rate).save(output.subtitles)
+        timeline = Timeline.of_clip(request.text, samples, engine.codec.sample_rate, words=made.words)
+        timeline.cut(samples).save(output.subtitles)
     if not quiet:
         _report(made, output, seconds)
     if interruption.happened:

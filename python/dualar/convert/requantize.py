@@ -38,7 +38,6 @@ from dualar.convert.gguf_writer import Encoded, Tensor, Value, file_size, write_
 from dualar.convert.plan import PIECE, Storage
 from dualar.convert.quantize import BLOCKS, GGML_TYPES, check_type, nbytes, to_bytes, type_of
 from dualar.gguf import names, qwen3_codec_names, qwen3_names
-from dualar.gguf.parts import PREFIXES, unknown_architecture
 
 RECIPE_KEY = "dualar.quantized"
 """Metadata of the new file: JSON with the type and patterns that were given, and the dualar that wrote it."""
@@ -87,11 +86,10 @@ def prepare(file: _core.ModelFile, *, weight_type: str, keep: Mapping[str, str] 
     wanted = check_type(weight_type)
     patterns = {pattern: check_type(kind) for pattern, kind in (keep or {}).items()}
     architecture = file.architecture
-    if architecture not in PREFIXES:
-        raise _core.ModelError(unknown_architecture(file.path, architecture))
+    apart = (_core.codec_tensors(file), qwen3_names.SPEAKER_ENCODER)
     found = [(name, kind.lower(), shape) for name, kind, shape in file.tensors()]
     layers = [int(match.group(1)) for name, _, _ in found if (match := _LAYER.match(name))]
-    rules = _Rules(architecture, wanted, patterns, max(layers, default=0))
+    rules = _Rules(apart, wanted, patterns, max(layers, default=0))
     tensors, changed = [], {}
     for name, kind, shape in found:
         target = rules.type_of(name, kind, shape)
@@ -131,7 +129,7 @@ def prepare(file: _core.ModelFile, *, weight_type: str, keep: Mapping[str, str] 
 
 @dataclass(frozen=True)
 class _Rules:
-    architecture: str
+    apart: tuple[str, ...]  # beginnings of the names of tensors that belong to neither transformer
     wanted: str
     keep: Mapping[str, str]
     last_layer: int
@@ -154,10 +152,9 @@ class _Rules:
         return next((pattern for pattern in self.keep if fnmatch.fnmatchcase(name, pattern)), None)
 
     def _storage(self, name: str, shape: tuple[int, ...]) -> Storage:
-        prefixes = PREFIXES[self.architecture]
         if len(shape) < 2 or name.endswith(".alpha") or name.startswith(_CODEBOOKS):
             return Storage.VECTOR
-        if name.startswith((prefixes.codec, *prefixes.others)):
+        if name.startswith(self.apart):
             return Storage.CODEC
         return Storage.TABLE if name in _TABLES else Storage.MATRIX
 

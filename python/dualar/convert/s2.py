@@ -74,6 +74,7 @@ def _metadata(c: Config, semantic: tuple[int, int]) -> dict[str, Value]:
     optional = {
         names.SINGLE_TURN: c.single_turn or None,
         names.PIECE_SIZE: c.piece_size,
+        names.ALIGNMENT_HEADS: c.alignment_heads or None,
         names.TEXT_FRONTEND: c.text_frontend,
         names.TEMPERATURE: c.temperature,
         names.RESIDUAL_TEMPERATURE: c.residual_temperature,

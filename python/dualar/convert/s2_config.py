@@ -61,6 +61,7 @@ class Config:
     temperature: float | None
     residual_temperature: float | None
     ras_window: int | None
+    alignment_heads: list[int]
     semantic: tuple[int | None, int | None]
     codec: CodecSettings
 
@@ -94,6 +95,7 @@ def _read_omni(config: Settings) -> Config:
         temperature=None,
         residual_temperature=None,
         ras_window=None,
+        alignment_heads=[],
         semantic=(_id(config, "semantic_start_token_id"), _id(config, "semantic_end_token_id")),
         codec=_codec(config),
     )
@@ -120,6 +122,7 @@ def _read_dual_ar(config: Settings) -> Config:
         temperature=_temperature(config, "temperature"),
         residual_temperature=_temperature(config, "residual_temperature"),
         ras_window=None if config.is_null("ras_window") else config.integer("ras_window", 0),
+        alignment_heads=[] if config.is_null("alignment_heads") else config.integers("alignment_heads", 0),
         semantic=(None, None),
         codec=_codec(config),
     )

@@ -21,6 +21,8 @@ from dualar._native import _core
 from dualar.config import SamplingConfig
 from dualar.model import BuiltPrompt
 from dualar.text.frontend import FRONTENDS, TextFrontend
+from dualar.text.places import WordMap
+from dualar.text.plain import plain_text
 from dualar.text.tokenizer import Tokenizer
 from dualar.voices.voice import Voice
 
@@ -120,6 +122,20 @@ class Family(ABC):
         history: Sequence[Turn] = (),
     ) -> BuiltPrompt:
         """The prompt that makes the model speak `text`; ValueError for what the family or this model does not have."""
+
+    def times_words(self, tokenizer: Tokenizer) -> bool:
+        """Whether requests may ask when each word is heard (`word_times`)."""
+        return False
+
+    def word_map(self, text: str, *, tokenizer: Tokenizer, samples_per_frame: int) -> WordMap:
+        """Which word each token of the text is of, in the prompt that `build_prompt` makes of it. ValueError where the
+        file names no heads that look at the text, or its prompts are of another kind."""
+        raise ValueError(f"[word_times] expected a model of the S2 family, got {self.path}")
+
+    def text_ids(self, text: str, tokenizer: Tokenizer) -> list[int]:
+        """The ids of the text, or of its phonemes, in the prompt that `build_prompt` makes of it."""
+        spoken = text if self.frontend is None else self.frontend.speak(text).phonemes
+        return tokenizer.encode_text(plain_text(spoken))
 
     def prompt_name(self, tokenizer: Tokenizer) -> str:
         """What the kind of prompt that this file's model takes is called; "" where the family has only one."""

@@ -16,10 +16,12 @@ from dualar.config import FishSampling, SamplingConfig
 from dualar.families.base import CoreModel, Family, Rows, Style, Turn
 from dualar.families.file_sampling import file_options
 from dualar.families.s1_prompt import OPEN, build_interleaved_prompt
-from dualar.families.s2_prompt import build_prompt
+from dualar.families.s2_prompt import ASSISTANT_OPEN, CLOSE, build_prompt
 from dualar.gguf import names
 from dualar.model import BuiltPrompt
 from dualar.text.frontend import FRONTENDS
+from dualar.text.places import WordMap, word_map
+from dualar.text.plain import plain_text
 from dualar.text.tokenizer import CHAT, INTERLEAVE, VOICE_CHAT_TOKENS, Tokenizer
 from dualar.text.words import require_words
 from dualar.voices.voice import Voice
@@ -112,6 +114,7 @@ class S2Family(Family):
                 f"[{names.PROMPT}] expected {CHAT} or {INTERLEAVE} in {file.path}, got {str(prompt)[:64]!r}"
             )
         self._prompt = prompt
+        self._has_alignment = file.get(names.ALIGNMENT_HEADS) is not None
         frontend = file.get(names.TEXT_FRONTEND)
         if frontend is not None:
             if not isinstance(frontend, str) or frontend not in FRONTENDS:
@@ -201,6 +204,23 @@ class S2Family(Family):
             reference=None if voice is None else voice.reference,
             history=history,
         )
+
+    def times_words(self, tokenizer: Tokenizer) -> bool:
+        return self._has_alignment and self.prompt_kind(tokenizer) == CHAT
+
+    def word_map(self, text: str, *, tokenizer: Tokenizer, samples_per_frame: int) -> WordMap:
+        if not self._has_alignment:
+            raise ValueError(
+                f"[word_times] expected a model whose file names the heads that look at the text "
+                f"({names.ALIGNMENT_HEADS}), {self.path} does not"
+            )
+        if self.prompt_kind(tokenizer) != CHAT:
+            raise ValueError(f"[word_times] expected a model with {CHAT} prompts, {self.path} takes another kind")
+        spoken = None if self.frontend is None else self.frontend.speak(text)
+        plain = plain_text(text)
+        behind = sum(len(tokenizer.encode_template(piece)) for piece in (CLOSE, ASSISTANT_OPEN))
+        tokens = tokenizer.text_places(plain if spoken is None else plain_text(spoken.phonemes))
+        return word_map(plain, tokens, spoken=spoken, behind=behind, samples_per_frame=samples_per_frame)
 
     def blank_prompt(self, model: CoreModel, positions: int) -> BuiltPrompt:
         return np.zeros((1 + model.num_codebooks, positions), np.int32)

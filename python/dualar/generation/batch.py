@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from dualar.generation.prefix_cache import PrefixCache
 from dualar.generation.requests import GenerationRequest
 from dualar.generation.rules import FrameRules
 from dualar.generation.steps import steps_of
-from dualar.model import Model, Session
+from dualar.model import Model, Session, WatchingSession
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
@@ -265,6 +266,8 @@ class Batch:
             )
         if session is None:
             session = self._model.session(max_positions=rules.positions, kv_type=self._kv_type)
+        if rules.watched is not None:
+            cast(WatchingSession, session).watch(*rules.watched)
         row = BatchRow(rules, session, needed, on_frame)
         self._rows.append(row)
         return row
@@ -338,6 +341,8 @@ class Batch:
             try:
                 if row._rules.draw(row._last[0]):
                     drawn.append(row)
+                    if row._rules.watched is not None:
+                        row._rules.look(cast(WatchingSession, row._open_session).alignment())
             except Exception as error:  # ends this row alone
                 row._error = error
         if not drawn:

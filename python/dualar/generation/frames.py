@@ -11,6 +11,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from dualar.text.places import TimedWord
+
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
 FinishReason = Literal["end", "length", "cancelled", "stalled"]
@@ -48,7 +50,8 @@ class Generation:
 
     finish_reason: "end" (the model ended the speech), "length" (max_new_tokens frames were made), "cancelled" (by
     `on_frame`, `cancel` or `close`), "stalled" (by the stall guard). seed: the one that was used. padded_frames: how
-    many frames have zeros in place of codes because a Fast-AR computation failed.
+    many frames have zeros in place of codes because a Fast-AR computation failed. words: when each word of the text is
+    spoken, where the request asked for it; else None.
     """
 
     codes: Int32
@@ -56,3 +59,4 @@ class Generation:
     seed: int
     padded_frames: int
     timings: Timings
+    words: tuple[TimedWord, ...] | None = None

@@ -16,6 +16,7 @@ from dualar.generation.prefix_cache import PrefixCache
 from dualar.generation.requests import GenerationOptions, GenerationRequest
 from dualar.generation.rules import FrameRules
 from dualar.model import Model, PromptLike, Session
+from dualar.text.places import TimedWord, WordMap
 
 
 class FrameLoop(Iterator[Frame]):
@@ -39,8 +40,11 @@ class FrameLoop(Iterator[Frame]):
         kv_type: str = "auto",
         session: Session | None = None,
         prefix_cache: PrefixCache | None = None,
+        word_map: WordMap | None = None,
     ) -> None:
-        self._rules = FrameRules(model, prompt, config, seed=seed, text_tokens=text_tokens, session=session)
+        self._rules = FrameRules(
+            model, prompt, config, seed=seed, text_tokens=text_tokens, session=session, word_map=word_map
+        )
         self._batch = Batch(model, max_rows=1, fast_ar=fast_ar, kv_type=kv_type, prefix_cache=prefix_cache)
         self._row = self._batch._enter(self._rules, None, session=session)
         self._raised = False  # whether the error that ended the row was raised: it is raised once
@@ -80,6 +84,10 @@ class FrameLoop(Iterator[Frame]):
             self._raised = True
             raise self._row.error
         raise StopIteration
+
+    def next_words(self, *, last: bool = False) -> tuple[TimedWord, ...]:
+        """The words that were spoken since the last call, each once; with `last`, all that are left. Needs word_map."""
+        return self._rules.next_words(last=last)
 
     def close(self) -> None:
         """Stop before the next frame; finish_reason is "cancelled" unless the loop had ended."""
@@ -128,6 +136,7 @@ def generate(
         request.config(sampling=SamplingConfig.fish(), min_tokens_before_end=0),
         seed=request.seed,
         text_tokens=request.text_tokens,
+        word_map=request.word_map,
         fast_ar=fast_ar,
         kv_type=kv_type,
         session=session,

@@ -14,6 +14,7 @@ from dualar.config import DEFAULT_STALL_GUARD, GenerationConfig, SamplingConfig,
 from dualar.generation.frames import Frame
 from dualar.generation.rules import FrameRules
 from dualar.model import Model, PromptLike, Session
+from dualar.text.places import WordMap
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ class GenerationOptions(CodeOptions, total=False):
     """The fields of `GenerationRequest` but its prompt, as the keywords of `Engine.generate`."""
 
     text_tokens: int | None
+    word_map: WordMap | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,11 +72,13 @@ class GenerationRequest(CodeRequest):
     """Codes for a prompt, which `Engine.build_prompt` makes of a text.
 
     prompt: int [1 + N, T], or a TalkerPrompt. text_tokens: the length of its text, for the stall guard's limit of
-    frames per text token. Other options as for `CodeRequest`.
+    frames per text token. word_map: which word each token of its text is of, to tell when each is spoken. Other options
+    as for `CodeRequest`.
     """
 
     prompt: PromptLike
     text_tokens: int | None = None
+    word_map: WordMap | None = None
 
     def rules(
         self, model: Model, *, sampling: SamplingConfig, min_tokens_before_end: int, session: Session | None = None
@@ -84,7 +88,10 @@ class GenerationRequest(CodeRequest):
         sampling and min_tokens_before_end: used where the request has None. session: an existing session to run it in.
         """
         config = self.config(sampling=sampling, min_tokens_before_end=min_tokens_before_end)
-        return FrameRules(model, self.prompt, config, seed=self.seed, text_tokens=self.text_tokens, session=session)
+        return FrameRules(
+            model, self.prompt, config, seed=self.seed, text_tokens=self.text_tokens, session=session,
+            word_map=self.word_map,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,7 +17,9 @@ from dualar.generation.frames import FinishReason, Frame, Generation, Timings
 from dualar.generation.prefix_cache import session_positions
 from dualar.generation.prompts import checked_prompt
 from dualar.generation.steps import Draw, core_sampler
+from dualar.generation.word_times import WordPath
 from dualar.model import Model, PromptLike, Session
+from dualar.text.places import TimedWord, WordMap
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
@@ -43,14 +45,20 @@ class FrameRules:
         seed: int | None = None,
         text_tokens: int | None = None,
         session: Session | None = None,
+        word_map: WordMap | None = None,
     ) -> None:
-        """ValueError for a prompt or option out of range. session: an existing session that the request will run in."""
+        """ValueError for a prompt or option out of range. session: an existing session that the request will run in.
+
+        word_map: which word each token of the prompt's text is of, to find out when each word is spoken.
+        """
         self._model = model
         self.config = config or GenerationConfig()
         self.prompt = checked_prompt(model, prompt)
         self.seed = checked_seed(seed)
         start = 0 if session is None else session.position
         self.max_new_tokens = frame_budget(model, self.config, start + self.prompt.shape[1], session)
+        self.watched = None if word_map is None else word_map.span(start + self.prompt.shape[1])
+        self._path = None if word_map is None else WordPath(word_map)
         limit = text_limit(self.config.stall_guard, text_tokens)
         # The guard never ends a request before the frames that min_tokens_before_end asks for.
         self._frame_limit = None if limit is None else max(limit, self.config.min_tokens_before_end)
@@ -93,6 +101,15 @@ class FrameRules:
         self._drawn[self.frames] = drawn
         self.token = int(self._main_ids[drawn])
         return True
+
+    def look(self, attention: Float32) -> None:
+        """Take the attention over `watched`, float32 [heads, positions], of the position that made the frame."""
+        if self._path is not None:
+            self._path.add(attention)
+
+    def next_words(self, *, last: bool) -> tuple[TimedWord, ...]:
+        """The words that were spoken since the last call; with `last`, all that are left. None asked for, none told."""
+        return () if self._path is None else self._path.next_words(last=last, ended=self.finish_reason == "end")
 
     @property
     def residual_draw(self) -> Draw:
@@ -147,6 +164,9 @@ class FrameRules:
             finish_reason=self.finish_reason,
             seed=self.seed,
             padded_frames=self.padded_frames,
+            words=None
+            if self._path is None
+            else self._path.words(ended=self.finish_reason == "end", frames=self.frames),
             timings=Timings(
                 prefill_ms=prefill_s * 1e3,
                 loop_ms=loop_ms,

@@ -37,9 +37,8 @@ PIECE_SIZE = "dualar.piece_size"  # trained on single sentences of at most this 
 TEXT_FRONTEND = "dualar.text_frontend"  # the front end that turns text into phonemes; absent: the model reads letters
 TEMPERATURE = "dualar.sampling.temperature"  # of the main token, that the model speaks best with; absent: the sampler's
 RESIDUAL_TEMPERATURE = "dualar.sampling.residual_temperature"  # of the other codes; absent: as the main token's
-RAS_WINDOW = (
-    "dualar.sampling.ras_window"  # in how many frames a repeated main token is drawn again; absent: the sampler's
-)
+RAS_WINDOW = "dualar.sampling.ras_window"  # frames in which a repeat is drawn again; absent: the sampler's
+ALIGNMENT_HEADS = "dualar.alignment_heads"  # layer, head, layer, head, ...: of the Slow-AR, that look at what is spoken
 # Fast-AR
 FAST_CONTEXT_LENGTH = "fish_speech.fast_context_length"
 FAST_EMBEDDING_LENGTH = "fish_speech.fast_embedding_length"

@@ -6,7 +6,8 @@ The file is UTF-8 text with a JSON object in each line. The first line describes
 `version` 1, `seed`, `pieces` (how many the text has) and `request`, fingerprints of text, voice, model and options.
 Each further line is a finished piece, in the order of finishing; of two lines for one piece the later counts. A piece
 has the fields of `NarratedPiece`, its codes as a list for each codebook, and `crc`, the CRC-32 of its codes as int32,
-little-endian, row by row. Its `sample_start` is null while pieces in front of it are not finished. A last line that was
+little-endian, row by row; `words` is null or a list of [text, start, end, sample_start, sample_end]. Its `sample_start`
+is null while pieces in front of it are not finished. A last line that was
 cut short, as by a power cut, is ignored.
 """
 
@@ -17,7 +18,7 @@ import json
 import os
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -30,6 +31,7 @@ from dualar.files import check_writable
 from dualar.generation.checks import checked_seed
 from dualar.generation.frames import FinishReason
 from dualar.narration.plan import NOT_PLACED, NarratedPiece, TextPlan
+from dualar.text.places import TimedWord
 from dualar.text.split import Piece
 from dualar.voices.voice import Voice
 
@@ -143,6 +145,7 @@ class Job:
         """Add a piece; it is on the disk when this returns."""
         codes = np.ascontiguousarray(piece.codes, "<i4")
         entry = {f.name: getattr(piece, f.name) for f in fields(piece)}
+        entry["words"] = None if piece.words is None else [astuple(word) for word in piece.words]
         if piece.sample_start == NOT_PLACED:
             entry["sample_start"] = None
         self._append({**entry, "codes": codes.tolist(), "crc": zlib.crc32(codes.tobytes())})
@@ -256,10 +259,24 @@ def _piece(
             finish_reason=line["finish_reason"],
             error=line["error"],
             sample_start=NOT_PLACED if start is None else whole_number("sample_start", start, 0, 2**62),
+            words=_words(line.get("words"), text.text),
             **counts,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, number, "a finished piece", f"{type(error).__name__}: {error}") from error
+
+
+def _words(listed: Any, text: str) -> tuple[TimedWord, ...] | None:
+    """The words of a piece, where the run that made it knew when they are heard. ValueError for what are no words."""
+    if listed is None:
+        return None
+    words = []
+    for word, start, end, sample_start, sample_end in listed:
+        numbers = [whole_number("words", number, 0, 2**62) for number in (start, end, sample_start, sample_end)]
+        if word != text[start:end]:
+            raise ValueError("a word of another text")
+        words.append(TimedWord(text=word, start=start, end=end, sample_start=numbers[2], sample_end=numbers[3]))
+    return tuple(words)
 
 
 def _damaged(path: Path, line: int, expected: str, got: str) -> ValueError:

@@ -285,6 +285,7 @@ class Narrator(Iterator[NarratedPiece]):
             padded_frames=0 if spoken is None else spoken.padded_frames,
             sample_start=NOT_PLACED,
             sample_count=codes.shape[1] * self._frame_samples,
+            words=None if spoken is None else spoken.words,
         )
 
     def _prompt(self, text: Piece) -> BuiltPrompt:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dualar.generation.frames import FinishReason
 from dualar.narration.config import NarrationConfig
+from dualar.text.places import TimedWord
 from dualar.text.plain import plain_text
 from dualar.text.split import Piece, PieceEnd, split_text
 from dualar.text.words import require_words
@@ -33,7 +34,8 @@ class NarratedPiece:
     text: the piece as it stands in the `plain_text` of the whole, from character `start` on; ends: what ends with it.
     codes: int32 [num_codebooks, T]; T is 0 where the piece could not be spoken, and then error says why. seed and
     finish_reason are those of the last of `attempts`; finish_reason is None where that one ended with an error of the
-    model. sample_start and sample_count: where its sound is in the whole, in samples.
+    model. sample_start and sample_count: where its sound is in the whole, in samples. words: when each of its words is
+    heard, in the text and the sound of the piece alone, where the request asked for it; else None.
     """
 
     index: int
@@ -48,6 +50,7 @@ class NarratedPiece:
     padded_frames: int
     sample_start: int
     sample_count: int
+    words: tuple[TimedWord, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

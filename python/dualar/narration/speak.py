@@ -34,8 +34,10 @@ from dualar.narration.job import Job, JobRequest
 from dualar.narration.narrator import Narrator
 from dualar.narration.plan import NarratedPiece, NarrationProgress, TextPlan, plan
 from dualar.narration.result import Narration, NarrationResult
+from dualar.narration.timeline import piece_words
 from dualar.speech.request import PromptBuilder, SpeechRequest
 from dualar.speech.stream import AudioChunk, ChunkStream, Handover, check_cadence
+from dualar.text.places import TimedWord
 from dualar.text.plain import plain_text
 
 Int32 = npt.NDArray[np.int32]
@@ -69,7 +71,10 @@ class EnginePieces:
 
     def loop(self, prompt: BuiltPrompt, text: str, seed: int) -> FrameLoop:
         tokens = self._builder.count_tokens(text)
-        return FrameLoop(self._parts.model, prompt, self._config, seed=seed, text_tokens=tokens, **self._loop)  # type: ignore[arg-type]
+        return FrameLoop(
+            self._parts.model, prompt, self._config, seed=seed, text_tokens=tokens,
+            word_map=self._builder.word_map(text, prompt), **self._loop,  # type: ignore[arg-type]
+        )  # fmt: skip
 
     def batch(self, rows: int) -> Batch:
         return Batch(self._parts.model, max_rows=rows, **self._loop)  # type: ignore[arg-type]
@@ -92,6 +97,7 @@ class Speech:
         self._sizes = sizes
         self._rate = sample_rate
         self._sample = first_sample
+        self._told = -1  # words that end up to this sample were given out
         self._began = time.perf_counter()
         self._decode_s, self._decoded = 0.0, 0
         self._first_audio_s: float | None = None
@@ -122,8 +128,16 @@ class Speech:
             self._decoded += samples.size
             if self._first_audio_s is None:
                 self._first_audio_s = now - self._began
-            yield AudioChunk(samples, self._rate, first + start, codes)
+            words = self._words_until(piece, (start + codes.shape[1]) * self._decoder.samples_per_frame)
+            yield AudioChunk(samples, self._rate, first + start, codes, words)
             start, number = start + codes.shape[1], number + 1
+
+    def _words_until(self, piece: NarratedPiece, sample: int) -> tuple[TimedWord, ...]:
+        """The piece's words that end up to a sample of its sound and were not told yet, as words of the whole."""
+        words = piece_words(piece)
+        first = sum(word.sample_end <= self._told for word in words) if self._told >= piece.sample_start else 0
+        self._told = piece.sample_start + sample
+        return tuple(word for word in words[first:] if word.sample_end <= self._told)
 
     def result(self) -> dict[str, Any]:
         """The fields of a NarrationResult."""

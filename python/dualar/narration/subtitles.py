@@ -1,7 +1,8 @@
 """A timeline as a subtitle file: SubRip (.srt), WebVTT (.vtt) or JSON (.json).
 
 Owns the three formats. Leaves the times to `timeline.py`. SRT and VTT have a cue for each sentence, and times in whole
-milliseconds; JSON has all that the timeline knows, in samples and in seconds.
+milliseconds; in VTT each word has its own, where it is known. JSON has all that the timeline knows, in samples and
+seconds.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import html
 import json
 import os
-import textwrap
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dualar.narration.timed import TimedPiece, TimedSentence
+from dualar.text.places import TimedWord
 from dualar.text.tokenizer import SPEAKER_TAG
 
+_TIME = re.compile(r"<[0-9:.]+>")
 _LINE_LETTERS = 42  # of a line of a cue: what fits on a screen at a size that can be read
 
 
@@ -43,13 +46,28 @@ def _srt(pieces: Sequence[TimedPiece], rate: int) -> str:
 def _vtt(pieces: Sequence[TimedPiece], rate: int) -> str:
     cues = ["WEBVTT\n"]
     for sentence in _sentences(pieces):
-        if text := _lines(sentence.text):
-            cues.append(f"{_cue_times(sentence, rate, '.')}\n{html.escape(text, quote=False)}\n")
+        if text := _lines(_karaoke(sentence, rate) if sentence.words else _escaped(sentence.text)):
+            cues.append(f"{_cue_times(sentence, rate, '.')}\n{text}\n")
     return "\n".join(cues)
 
 
+def _karaoke(sentence: TimedSentence, rate: int) -> str:
+    """The sentence with the time at which each word begins in front of it, so that a player can mark it."""
+    parts, at = [], sentence.start
+    for word in sentence.words:
+        between = sentence.text[at - sentence.start : word.start - sentence.start]
+        time = max(sentence.sample_start, min(word.sample_start, sentence.sample_end))
+        parts += [
+            _escaped(between),
+            f"<{_clock(time, rate, '.')}>",
+            _escaped(word.text),
+        ]
+        at = word.end
+    return "".join([*parts, _escaped(sentence.text[at - sentence.start :])])
+
+
 def _json(pieces: Sequence[TimedPiece], rate: int) -> str:
-    def entry(timed: TimedPiece | TimedSentence) -> dict[str, Any]:
+    def entry(timed: TimedPiece | TimedSentence | TimedWord) -> dict[str, Any]:
         return {
             "text": timed.text,
             "start": timed.start,
@@ -63,7 +81,14 @@ def _json(pieces: Sequence[TimedPiece], rate: int) -> str:
         {
             "index": piece.index,
             **entry(piece),
-            "sentences": [{**entry(sentence), "exact": sentence.exact} for sentence in piece.sentences],
+            "sentences": [
+                {
+                    **entry(sentence),
+                    "exact": sentence.exact,
+                    "words": [{**entry(word), "end": word.end} for word in sentence.words],
+                }
+                for sentence in piece.sentences
+            ],
         }
         for piece in pieces
     ]
@@ -77,10 +102,25 @@ def _sentences(pieces: Sequence[TimedPiece]) -> Iterable[TimedSentence]:
     return (sentence for piece in pieces for sentence in piece.sentences)
 
 
+def _escaped(text: str) -> str:
+    """Text as it stands in VTT, without speakers' tags."""
+    return html.escape(SPEAKER_TAG.sub(" ", text), quote=False)
+
+
+def _shown(text: str) -> int:
+    """How many letters of VTT, or of plain text, are seen."""
+    return len(html.unescape(_TIME.sub("", text)))
+
+
 def _lines(text: str) -> str:
     """A sentence as the lines of a cue: without speakers' tags, blanks and line ends as one space, broken at words."""
-    words = " ".join(SPEAKER_TAG.sub(" ", text).split())
-    return textwrap.fill(words, _LINE_LETTERS, break_long_words=False, break_on_hyphens=False)
+    lines: list[str] = []
+    for word in SPEAKER_TAG.sub(" ", text).split():
+        if lines and _shown(lines[-1]) + 1 + _shown(word) <= _LINE_LETTERS:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return "\n".join(lines)
 
 
 def _cue_times(sentence: TimedSentence, rate: int, point: str) -> str:

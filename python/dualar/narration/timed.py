@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dualar.text.places import TimedWord
+
 
 @dataclass(frozen=True, kw_only=True)
 class TimedSentence:
@@ -14,7 +16,8 @@ class TimedSentence:
 
     text: as it stands in the `plain_text` of the whole, from character `start` on. sample_start and sample_end: where
     its sound begins, and the first sample after it. exact: whether both are known to the sample; else at least one is
-    estimated from the lengths of the piece's sentences.
+    estimated, from the words' times or else from the lengths of the piece's sentences. words: when each of its words is
+    heard, where the request asked for it (`word_times`); else none.
     """
 
     text: str
@@ -22,6 +25,7 @@ class TimedSentence:
     sample_start: int
     sample_end: int
     exact: bool
+    words: tuple[TimedWord, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

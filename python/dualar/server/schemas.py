@@ -20,7 +20,7 @@ _MAX_INSTRUCTIONS = 4096
 _SAMPLING = tuple(dict.fromkeys(f.name for family in FAMILIES.values() for f in fields(family)))
 _KNOWN = (
     "model", "input", "voice", "response_format", "speed", "instructions", "stream_format", "stream", "seed",
-    "language", "sampler", "max_new_tokens", "min_tokens_before_end", *_SAMPLING,
+    "language", "sampler", "max_new_tokens", "min_tokens_before_end", "word_times", *_SAMPLING,
 )  # fmt: skip
 
 
@@ -87,6 +87,11 @@ def speech_call(body: Mapping[str, Any], *, max_characters: int) -> SpeechCall:
         raise _refused("stream", f"expected true or false, got {_kind(stream)}")
     if stream_format == "sse" and stream is False:
         raise _refused("stream", "expected true beside stream_format sse")
+    word_times = body.get("word_times")
+    if not isinstance(word_times, bool | None):
+        raise _refused("word_times", f"expected true or false, got {_kind(word_times)}")
+    if word_times and stream_format != "sse":
+        raise _refused("word_times", "expected stream_format sse beside it: its last event has the words")
     _check_speed(body)
     sampler = _string(body, "sampler", 16)
     if sampler is not None and sampler not in FAMILIES:
@@ -104,6 +109,7 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
         "max_new_tokens": _whole(body, "max_new_tokens", 1, 2**31 - 1),
         "min_tokens_before_end": _whole(body, "min_tokens_before_end", 0, 2**31 - 1),
         "language": _string(body, "language", 64) or None,
+        "word_times": body.get("word_times") or None,
         "instruct": _string(body, "instructions", _MAX_INSTRUCTIONS) or None,
     }
     return {name: value for name, value in options.items() if value is not None}

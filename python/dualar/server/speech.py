@@ -13,6 +13,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,8 @@ def _done(outcome: Outcome) -> bytes:
         "output_tokens": outcome.frames,
         "total_tokens": outcome.text_tokens + outcome.frames,
     }
-    return _event(
-        {"type": "speech.audio.done", "usage": usage, "finish_reason": outcome.finish_reason, "seed": str(outcome.seed)}
-    )
+    done: dict[str, Any] = {"type": "speech.audio.done", "usage": usage, "finish_reason": outcome.finish_reason}
+    done["seed"] = str(outcome.seed)
+    if outcome.words is not None:
+        done["words"] = [asdict(word) for word in outcome.words]
+    return _event(done)

@@ -25,7 +25,9 @@ from dualar.loading import EngineParts
 from dualar.narration.narrator import Narrator
 from dualar.narration.plan import TextPlan, plan
 from dualar.narration.speak import DEFAULT_CADENCE, narrator_of
+from dualar.narration.timeline import piece_words
 from dualar.speech.request import PromptBuilder, SpeechRequest
+from dualar.text.places import TimedWord
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
@@ -40,7 +42,8 @@ CONTEXT_POSITIONS = 768  # of earlier turns in a prompt, as a narration has it
 class Outcome:
     """How an utterance ended. finish_reason: as of a Generation, or "incomplete" where pieces of a long text failed.
 
-    frames: that were heard; text_tokens: of the text; complete: whether all that was asked for was said.
+    frames: that were heard; text_tokens: of the text; complete: whether all that was asked for was said. words: when
+    each word is heard, where the request asked for it.
     """
 
     finish_reason: str
@@ -48,6 +51,7 @@ class Outcome:
     frames: int
     text_tokens: int
     complete: bool
+    words: tuple[TimedWord, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class Utterance:
         self._chunks = self._frames = 0
         self._finish_reason: str | None = None
         self._failed = False
+        self._words: list[TimedWord] = []
         self.turn: Turn | None = None
         self.piece = 0  # of the text, that was decoded last
         self.is_long = text_plan.is_long
@@ -135,6 +140,7 @@ class Utterance:
             seed=self.seed,
             frames=self._frames,
             text_tokens=self.text_tokens,
+            words=tuple(self._words) if self._request.word_times else None,
             complete=(reason == "end" or asked_length) and self._frames > 0,
         )
 
@@ -174,6 +180,7 @@ class Utterance:
         made, _ = yield builder.request(config, prompt, request.text, seed=self.seed, on_frame=request.on_frame)
         if made is not None:
             self._finish_reason = made.finish_reason
+            self._words += made.words or ()
             self.turn = Turn(request.text, made.codes)
 
     def _pieces(self, text_plan: TextPlan) -> Generator[GenerationRequest, Answer, None]:
@@ -196,6 +203,7 @@ class Utterance:
             self._failed |= piece.error is not None
             if piece.sample_count == 0:
                 continue
+            self._words += piece_words(piece)
             start = number = 0
             while start < piece.codes.shape[1]:
                 codes = piece.codes[:, start : start + self._sizes[min(number, len(self._sizes) - 1)]]

@@ -20,6 +20,7 @@ from dualar.generation.frames import Frame
 from dualar.generation.requests import CodeOptions, CodeRequest, GenerationRequest
 from dualar.loading import EngineParts
 from dualar.model import BuiltPrompt
+from dualar.text.places import WordMap
 from dualar.voices.find import find_voice, require_codec
 from dualar.voices.voice import Voice
 
@@ -38,6 +39,8 @@ class StyleOptions(TypedDict, total=False):
 class SpeechOptions(StyleOptions, CodeOptions, total=False):
     """The fields of `SpeechRequest` but its text, as the keywords of `Engine.synthesize`, `stream` and `narrate`."""
 
+    word_times: bool
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpeechRequest(CodeRequest):
@@ -47,7 +50,9 @@ class SpeechRequest(CodeRequest):
     where it has a separator or ends in .voice or .s2voice. By default the model chooses a voice. language (a name or
     "auto"), speaker (the name of one of the model's own voices) and instruct (how to speak, in words): for Qwen3-TTS
     models, of the kinds that have such an option. max_new_tokens, min_tokens_before_end, sampling, seed, on_frame and
-    stall_guard: as for `CodeRequest`; of a long text the first two hold for each piece.
+    stall_guard: as for `CodeRequest`; of a long text the first two hold for each piece. word_times: also find out when
+    each word is heard, for models whose files name the heads that look at the text (`dualar.alignment_heads`); a
+    ValueError for others. It changes nothing else.
     """
 
     text: str
@@ -55,6 +60,7 @@ class SpeechRequest(CodeRequest):
     language: str | None = None
     speaker: str | None = None
     instruct: str | None = None
+    word_times: bool = False
 
     @classmethod
     def of(cls, request: str | SpeechRequest, **options: Any) -> SpeechRequest:
@@ -76,6 +82,7 @@ class PromptBuilder:
     parts: EngineParts
     voice: Voice | None
     style: Style
+    word_times: bool = False
 
     @classmethod
     def of(cls, parts: EngineParts, request: SpeechRequest) -> PromptBuilder:
@@ -84,7 +91,7 @@ class PromptBuilder:
         if voice is not None and parts.found_codec is not None:
             # Without a codec, the shape and range of the codes are checked with the prompt.
             require_codec(voice, parts.found_codec, source=parts.path)
-        return cls(parts, voice, request.style)
+        return cls(parts, voice, request.style, request.word_times)
 
     @property
     def decoded_before(self) -> npt.NDArray[np.int32] | None:
@@ -108,6 +115,19 @@ class PromptBuilder:
         """The text's length in tokens, for the stall guard."""
         return len(self.parts.tokenizer.encode_text(text))
 
+    def word_map(self, text: str, prompt: BuiltPrompt) -> WordMap | None:
+        """Which word each token of the text is of in its prompt; None unless the request wants to know. The prompt of
+        a piece of a long text is without the blanks at the piece's end."""
+        if not self.word_times:
+            return None
+        parts = self.parts
+        found = parts.family.word_map(text, tokenizer=parts.tokenizer, samples_per_frame=parts.codec.samples_per_frame)
+        first, last = found.span(prompt.shape[1])
+        ids = np.asarray(prompt)[0, max(first, 0) : last - 1].tolist()
+        if ids != parts.family.text_ids(text, parts.tokenizer) and text != text.rstrip():
+            return self.word_map(text.rstrip(), prompt)
+        return found
+
     def request(
         self,
         config: GenerationConfig,
@@ -127,4 +147,5 @@ class PromptBuilder:
             on_frame=on_frame,
             stall_guard=config.stall_guard,
             text_tokens=self.count_tokens(text),
+            word_map=self.word_map(text, prompt),
         )

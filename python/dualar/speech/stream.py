@@ -26,6 +26,7 @@ from dualar.codec.codec import CodecStream
 from dualar.config import whole_number
 from dualar.generation.frames import Frame, Generation
 from dualar.generation.generate import FrameLoop
+from dualar.text.places import TimedWord
 
 R = TypeVar("R")  # the type of a stream's result
 S = TypeVar("S", bound="ChunkStream[Any]")
@@ -40,13 +41,16 @@ class AudioChunk:
     """A piece of speech, which follows the piece before it without a gap or a seam.
 
     samples: float32 [k * samples_per_frame] in [-1, 1], mono. frame_index: the number of its first frame, from 0.
-    codes: int32 [num_codebooks, k], the frames that the samples were decoded from.
+    codes: int32 [num_codebooks, k], the frames that the samples were decoded from. words: where the request asked for
+    word times, the words whose end was found since the chunk before, their samples counted from the beginning of the
+    speech; a last chunk without samples may bring the rest.
     """
 
     samples: npt.NDArray[np.float32]
     sample_rate: int
     frame_index: int
     codes: npt.NDArray[np.int32]
+    words: tuple[TimedWord, ...] = ()
 
     @property
     def duration(self) -> float:
@@ -215,6 +219,7 @@ class _Work:
         self._handover = handover
         self._began = began
         self._chunks = 0
+        self._no_codes = np.zeros((0, 0), np.int32)
         self._decode_s = 0.0
         self._first_audio_s: float | None = None
 
@@ -232,8 +237,11 @@ class _Work:
                         break
                     waiting = []
             else:
+                words = self._loop.next_words(last=True)
                 if waiting:
-                    self._emit(waiting)
+                    self._emit(waiting, words)
+                elif words:
+                    self._put(np.zeros(0, np.float32), self._decoder.frames, self._no_codes, words)
             self._handover.end(self._result(), None)
         except BaseException as error:  # any error is raised in the thread that takes the chunks
             self._handover.end(None, error)
@@ -241,8 +249,9 @@ class _Work:
             self._loop.close()
             self._decoder.close()
 
-    def _emit(self, frames: list[npt.NDArray[np.int32]]) -> bool:
+    def _emit(self, frames: list[npt.NDArray[np.int32]], words: tuple[TimedWord, ...] | None = None) -> bool:
         codes = np.stack(frames, axis=1)
+        self._no_codes = codes[:, :0]
         started, first = time.perf_counter(), self._decoder.frames
         samples = self._decoder.push(codes)
         now = time.perf_counter()
@@ -250,7 +259,16 @@ class _Work:
         if self._first_audio_s is None:
             self._first_audio_s = now - self._began
         self._chunks += 1
-        return self._handover.put(AudioChunk(samples, self._sample_rate, first, codes))
+        return self._put(samples, first, codes, self._loop.next_words() if words is None else words)
+
+    def _put(
+        self,
+        samples: npt.NDArray[np.float32],
+        first: int,
+        codes: npt.NDArray[np.int32],
+        words: tuple[TimedWord, ...],
+    ) -> bool:
+        return self._handover.put(AudioChunk(samples, self._sample_rate, first, codes, words))
 
     def _result(self) -> Generation:
         generation = self._loop.result()

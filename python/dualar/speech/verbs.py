@@ -95,6 +95,7 @@ def loop_of(parts: EngineParts, request: GenerationRequest) -> FrameLoop:
         request.config(sampling=parts.sampling, min_tokens_before_end=parts.family.min_tokens_before_end),
         seed=request.seed,
         text_tokens=request.text_tokens,
+        word_map=request.word_map,
         fast_ar=parts.fast_ar,
         kv_type=parts.kv_type,
         prefix_cache=parts.prefix_cache,
@@ -144,6 +145,7 @@ def decoded(
         seed=generation.seed,
         timings=replace(timings, decode_ms=decode_ms, real_time_factor=spent / seconds if seconds > 0 else None),
         padded_frames=generation.padded_frames,
+        words=generation.words,
     )
 
 

@@ -213,6 +213,18 @@ class Tokenizer:
                 start = tag.end()
         return ids + self._encode_plain(text[start:])
 
+    def text_places(self, text: str) -> list[tuple[int, int]]:
+        """For each id of `encode_text` the place text[start:end] that it stands for. Errors as for `encode_text`."""
+        _require_unicode(text)
+        places: list[tuple[int, int]] = []
+        start = 0
+        for tag in SPEAKER_TAG.finditer(text):
+            if tag.group() in self._speaker_ids:
+                places += self._plain_places(text, start, tag.start())
+                places.append(tag.span())
+                start = tag.end()
+        return places + self._plain_places(text, start, len(text))
+
     def encode_template(self, piece: str) -> list[int]:
         """A piece of the prompt's template -> ids, control tokens parsed. Never give it a user's text."""
         _require_unicode(piece)
@@ -326,6 +338,11 @@ class Tokenizer:
     def _encode(self, tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
         with self._no_panic(f"encoding {text if len(text) <= 40 else text[:37] + '...'!r}"):
             return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _plain_places(self, text: str, start: int, end: int) -> list[tuple[int, int]]:
+        with self._no_panic(f"encoding {text[start : min(end, start + 37)]!r}"):
+            offsets = self._plain.encode(text[start:end], add_special_tokens=False).offsets
+        return [(start + first, start + last) for first, last in offsets]
 
     def _decode(self, tokenizer: tokenizers.Tokenizer, ids: list[int]) -> str:
         with self._no_panic("decoding"):
