@@ -182,6 +182,87 @@ def test_a_thread_in_every_entry_of_the_core(models: list[object]) -> None:
     assert_ends(ENTRIES + threads + "time.sleep(0.1)\nsys.exit(5)\n", *models, code=5)
 
 
+def test_every_function_of_the_core_is_counted() -> None:
+    """Whatever a thread calls once the program ends raises SystemExit at once: its arguments are not looked at."""
+    done = run("""
+import atexit, types
+from dualar import _core
+
+def functions(scope, path):
+    for name, value in vars(scope).items():
+        where = f"{path}.{name}"
+        if isinstance(value, types.ModuleType) or (isinstance(value, type) and value.__module__.startswith("dualar._")):
+            yield from functions(value, where)
+        elif isinstance(value, property):
+            yield from ((where, accessor) for accessor in (value.fget, value.fset) if accessor)
+        elif callable(value) and not isinstance(value, (type, types.WrapperDescriptorType)):
+            yield where, value
+
+def call_all():
+    for where, function in functions(_core, "_core"):
+        try:
+            function()
+            print(where, "returned")
+        except SystemExit:
+            counted.append(where)
+        except BaseException as error:
+            print(where, error)
+
+counted = []
+atexit._run_exitfuncs()
+thread = threading.Thread(target=call_all)
+thread.start()
+thread.join()
+assert {"_core.quantize", "_core.Session.prefill", "_core.Model.main_ids"} <= set(counted), counted
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# ------------------------------------------------------------------ exit(), called by native code
+NATIVE = """
+import ctypes
+libc = ctypes.CDLL(None)
+from dualar import _core
+if sys.argv[1] == "slowly":  # between what is destroyed of what computations make, and what was made at the start
+    libc.__cxa_atexit(libc.usleep, ctypes.c_void_p(100_000), None)
+engine = dualar.load(threads=1)
+for _ in range(2):
+    in_thread(lambda: engine.synthesize("turn on the kitchen light", seed=1), wait=False)
+time.sleep(0.3)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of glibc")
+@pytest.mark.parametrize("library", ["PyDLL", "CDLL"])
+@pytest.mark.parametrize("pace", ["at once", "slowly"])
+def test_native_code_ends_the_program(library: str, pace: str) -> None:
+    """With the interpreter's lock (PyDLL) and without it; nothing that computations use is destroyed under them."""
+    assert_ends(NATIVE + f"ctypes.{library}(None).exit(9)\n", pace, code=9, times=6)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of glibc")
+def test_native_code_ends_the_program_while_a_thread_logs(tmp_path: Path) -> None:
+    """The thread waits for the lock that the ending thread keeps, and so is not waited for."""
+    assert_ends(
+        NATIVE
+        + """
+from dualar import _core
+_core.set_log_sink(lambda level, line: None)
+def log():
+    while True:
+        try:
+            _core.testing.log("a line")
+        except SystemExit:
+            time.sleep(1)
+in_thread(log, wait=False)
+ctypes.PyDLL(None).exit(9)
+""",
+        "at once",
+        code=9,
+        times=5,
+    )
+
+
 # ------------------------------------------------------------------ a program that goes on for a while
 def test_what_is_broken_off_gives_no_numbers_and_the_ending_thread_may_go_on(toy_model: Path) -> None:
     """Threads get SystemExit, also for what they begin later; a state that was broken off is refused until reset()."""

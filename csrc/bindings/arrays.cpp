@@ -19,7 +19,6 @@ std::string describe(const py::array& array) {
 }  // namespace
 
 IntegerArray integers(const py::array& array, const char* where, int dims) {
-    const Computation counted;  // numpy may release the GIL while it converts
     const char kind = array.dtype().kind();
     if ((kind != 'i' && kind != 'u') || array.ndim() != dims)
         throw std::invalid_argument(
@@ -39,7 +38,6 @@ IntegerArray integers(const py::array& array, const char* where, int dims) {
 }
 
 std::vector<float> floats(const py::array& array, const char* where) {
-    const Computation counted;
     if (array.dtype().kind() != 'f' || array.ndim() != 1)
         throw std::invalid_argument(text("[", where, "] expected floats in one dimension, got ", describe(array)));
     const auto values = py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(array);
@@ -48,7 +46,6 @@ std::vector<float> floats(const py::array& array, const char* where) {
 }
 
 py::array_t<float> to_numpy(std::vector<float> values, std::vector<py::ssize_t> shape) {
-    const Computation counted;
     auto owner = std::make_unique<std::vector<float>>(std::move(values));
     float* data = owner->data();
     const py::capsule free(owner.release(), [](void* vector) { delete static_cast<std::vector<float>*>(vector); });

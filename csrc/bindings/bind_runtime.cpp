@@ -35,13 +35,10 @@ void set_sink(const py::object& sink) {
     PyObject* function = py::object(sink).release().ptr();
     set_log_sink([function](int level, const std::string& line) {
         if (!Py_IsInitialized() || is_exiting()) return;
-        try {
-            const WithGil gil;
-            PyObject* returned = PyObject_CallFunction(function, "is", level, line.c_str());
-            if (returned == nullptr) PyErr_WriteUnraisable(function);
-            Py_XDECREF(returned);
-        } catch (const ProgramExit&) {
-        }
+        const WithGil gil;
+        PyObject* returned = PyObject_CallFunction(function, "is", level, line.c_str());
+        if (returned == nullptr) PyErr_WriteUnraisable(function);
+        Py_XDECREF(returned);
     });
 }
 
@@ -129,9 +126,6 @@ void bind_runtime(py::module_& m) {
 
     py::class_<Backend, std::shared_ptr<Backend>>(m, "Runtime", "A device and its thread pool.")
         .def(py::init([](const std::string& device, const std::optional<int>& threads, bool exactly) {
-                 // pybind11 looks numpy up on the first use of an array, without the GIL and without being counted (see
-                 // WithoutGil). Everything that computes has a runtime, so it is done by then.
-                 py::dtype::of<float>();
                  if (threads && *threads == 0) return std::make_shared<Backend>(device, -1);
                  return std::make_shared<Backend>(device, threads.value_or(0), exactly);
              }),

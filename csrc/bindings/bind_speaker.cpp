@@ -11,7 +11,6 @@ namespace dualar::bindings {
 namespace {
 
 std::vector<float> checked(const SpeakerEncoder& speaker, const py::array& mel) {
-    const Computation counted;  // numpy may release the GIL while it converts
     if (mel.dtype().kind() != 'f' || mel.ndim() != 2 || mel.shape(1) != speaker.mel_dim())
         throw std::invalid_argument(text("[mel] expected floats [frames, ", speaker.mel_dim(), "], got ",
                                          std::string(py::str(py::object(mel.dtype()))), " in ", mel.ndim(),

@@ -11,6 +11,7 @@
 #include "nn/sampling.h"
 #include "runtime/error.h"
 #include "runtime/graph.h"
+#include "runtime/log.h"
 #include "runtime/thread_governor.h"
 #include "runtime/weights.h"
 
@@ -234,6 +235,7 @@ void bind_testing(py::module_& m) {
         for (const nn::CpuKernels* kernels : nn::cpu_kernels()) names.emplace_back(kernels->name);
         return names;
     });
+    m.def("log", [](const std::string& line) { log_line(20, line); }, py::arg("line"), py::call_guard<WithoutGil>());
     m.def("snake", &snake, py::arg("x"), py::arg("alpha"), py::arg("variant"));
     m.def("elu", &elu, py::arg("x"), py::arg("variant"));
     m.def("gate", &gate, py::arg("a"), py::arg("b"), py::arg("variant"));

@@ -21,7 +21,6 @@ std::string describe(const py::array& array) {
 
 template <class Value>
 std::vector<Value> reals(const py::array& array, const char* where, const Shape& shape) {
-    const Computation counted;  // numpy may release the GIL while it converts
     if (array.dtype().kind() != 'f' || Shape(array.shape(), array.shape() + array.ndim()) != shape)
         throw std::invalid_argument(
             text("[", where, "] expected floats ", to_text({shape.begin(), shape.end()}), ", got ", describe(array)));

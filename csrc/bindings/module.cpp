@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "bindings/arrays.h"
+#include "bindings/counted_calls.h"
 #include "bindings/without_gil.h"
 #include "runtime/backend.h"
 #include "runtime/error.h"
@@ -69,4 +70,5 @@ PYBIND11_MODULE(_core, m) {
     dualar::bindings::bind_testing(testing);
     dualar::bindings::bind_layers(testing);
 #endif
+    dualar::bindings::count_calls(m);
 }

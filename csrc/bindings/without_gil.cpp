@@ -1,7 +1,5 @@
 #include "bindings/without_gil.h"
 
-#include <chrono>
-#include <thread>
 #if defined(__GLIBCXX__)
 #include <cxxabi.h>
 #endif
@@ -9,10 +7,6 @@
 namespace dualar::bindings {
 
 namespace {
-
-[[noreturn]] void wait_for_the_end() {
-    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-}
 
 // Before 3.14, Python ends a thread that asks for the GIL of an interpreter that is gone (pthread_exit), which unwinds
 // through C++ frames that allow no exception, and so ends the process. The thread waits here instead, as from 3.14 on.

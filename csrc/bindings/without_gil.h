@@ -22,7 +22,8 @@ class WithoutGil {
     PyThreadState* thread_;
 };
 
-// The GIL for a thread of any kind, with it or without, counted as the above. ProgramExit where the program ends.
+// The GIL for a thread of any kind, with it or without. While it waits for it or has it, its computations do not count:
+// a thread that ends the program may have the GIL, and keep it.
 class WithGil {
   public:
     WithGil() : state_(PyGILState_Ensure()) {}
@@ -31,7 +32,7 @@ class WithGil {
     WithGil& operator=(const WithGil&) = delete;
 
   private:
-    Computation computation_;
+    Pause pause_;
     PyGILState_STATE state_;
 };
 

@@ -13,6 +13,9 @@ using LogSink = std::function<void(int level, const std::string& line)>;
 // An empty sink drops everything. May be called from any thread; the sink must be callable from any thread.
 void set_log_sink(LogSink sink);
 
+// A line for the sink, or for the capture of the calling thread.
+void log_line(int level, std::string line);
+
 // While it lives, ggml's warnings and errors on this thread are collected here instead of going to the sink.
 class LogCapture {
   public:

@@ -1,5 +1,6 @@
 // How computations end when the program does: they are counted, broken off, and waited for, so that none runs while the
-// interpreter or the statics of this library go away. Knows no Python; the bindings say when the program ends.
+// interpreter or a device's driver goes away. (This library's own statics stay: see kept_statics.c.) Knows no Python;
+// the bindings say when the program ends.
 #pragma once
 
 #include <stdexcept>
@@ -9,10 +10,27 @@ namespace dualar {
 // Leaves a computation that the end of the program breaks off. SystemExit in Python, which ends a thread quietly and is
 // no error that a loop would try again after. Never a BackendError: those may be answered with numbers.
 struct ProgramExit : std::runtime_error {
-    ProgramExit();
+    static constexpr const char* message =
+        "[exit] the program ends: what its other threads compute is broken off, and they may compute no more";
+    ProgramExit() : std::runtime_error(message) {}
 };
 
-// One computation, counted from its construction until its thread is back with its caller.
+// One call into this library, counted until it has returned to its caller.
+class Call {
+  public:
+    Call() noexcept;
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    // False where the program ends: such a call must return at once.
+    bool is_allowed() const noexcept { return allowed_; }
+
+  private:
+    bool allowed_;
+};
+
+// One computation within a call, counted from its construction until nothing of this library is used any more.
 class Computation {
   public:
     // ProgramExit where no further ones may begin.
@@ -21,11 +39,21 @@ class Computation {
     Computation(const Computation&) = delete;
     Computation& operator=(const Computation&) = delete;
 
-    // Nothing of this library is used any more; the thread still has to come back to its caller.
     void finish() noexcept;
 
   private:
     bool finished_ = false;
+};
+
+// While it lives, this thread's computations, if it has any, do not count: for a wait that may take until the end of
+// the program, like the one for a lock of the caller's. Where the program has ended meanwhile, the thread stays in the
+// destructor for good.
+class Pause {
+  public:
+    Pause() noexcept;
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
 };
 
 // Whether this thread's computation is to end now. Cheap enough to be asked between any two steps.
@@ -33,13 +61,15 @@ bool is_exiting() noexcept;
 // ProgramExit if it is. Long loops call it between their steps; a graph asks is_exiting() after each of its nodes.
 void check_exit();
 
-// Break off what other threads compute, refuse to them anything further, and return once they are all back with their
-// callers. The calling thread, which ends the program, may still compute.
+// Keeps the calling thread for as long as the process lives.
+[[noreturn]] void wait_for_the_end() noexcept;
+
+// Break off what other threads compute, refuse to them anything further, and return once their calls have returned. The
+// calling thread, which ends the program, may still compute.
 void end_computations();
 
 // Register the same with exit(), for a program that native code ends without the interpreter: there, wait only until
-// nothing computes, because a thread may not get back to a caller whose lock the ending thread holds.
-// Call it after everything that computations use was made, so that it runs before that is destroyed.
+// nothing computes, because a call may not get back to a caller whose lock the ending thread holds.
 void end_computations_at_exit();
 
 }  // namespace dualar
