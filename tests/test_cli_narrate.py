@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import dualar
 import numpy as np
 import pytest
 from dualar.audio.wav import encode_wav
+from dualar.cli import narrating
+from dualar.cli.output import Levels, Output
 from dualar.narration.config import NarrationConfig
 from dualar.narration.result import Narration
 from test_cli import run
@@ -168,6 +172,30 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(
         whole = engine.narrate(TEXT * 5, seed=5, min_tokens_before_end=8, config=NarrationConfig(context_tokens=0))
     assert (tmp_path / "a.wav").read_bytes() == encode_wav(whole.samples, whole.sample_rate)
     assert os.listdir(tmp_path) == ["a.wav"]
+
+
+def test_a_partial_file_takes_its_place_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A further Ctrl-C while --keep-partial copies leaves what was there."""
+    output = Output.of(
+        tmp_path / "a.wav", codes=None, subtype="PCM_16", stream=False, frames_per_chunk=None, stdout_format=None,
+        levels=Levels(),
+    )  # fmt: skip
+    files = narrating.Files(output=output, job=None, continued=False)
+    output.path.write_bytes(b"before")
+    (tmp_path / "a.wav.part").write_bytes(b"half of it")
+
+    def interrupt(_: BinaryIO, file: BinaryIO) -> None:
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfileobj", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            narrating._interrupted(files, keep_partial=True)
+    assert output.path.read_bytes() == b"before"
+    narrating._interrupted(files, keep_partial=True)
+    assert output.path.read_bytes() == b"half of it"
+    assert sorted(os.listdir(tmp_path)) == ["a.wav", "a.wav.part"]
 
 
 def test_a_job_that_is_there_is_not_begun_anew_unasked(spoken: Narration, tmp_path: Path) -> None:

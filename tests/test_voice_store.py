@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import dualar
 import numpy as np
 import pytest
+from dualar.files import remove_unfinished
 from dualar.voices.find import find_voice
 from dualar.voices.name import check_voice_name
 from dualar.voices.store import VoiceStore, store_folder
@@ -212,6 +214,10 @@ def test_a_folder_that_is_none_is_an_os_error(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ at once, and on failures
+class EndedError(BaseException):
+    """In a test, the end of the process."""
+
+
 ADD = """
 import sys, time
 import numpy as np
@@ -275,6 +281,32 @@ def test_a_write_that_fails_leaves_nothing(store: VoiceStore, monkeypatch: pytes
         with pytest.raises(OSError, match="No space"):
             store.add(name, made(2), force=True)
     assert os.listdir(store.folder) == ["anna.voice"] and store.get("anna").codes[0, 0] == 1
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("moment", ["fsync", "link", "replace", "unlink"])
+def test_a_process_that_ends_at_once_leaves_a_whole_voice_or_none(
+    store: VoiceStore, monkeypatch: pytest.MonkeyPatch, moment: str, links: bool
+) -> None:
+    """As a second Ctrl-C does: whatever is under way, what is registered as unfinished goes."""
+    before = getattr(os, moment)
+
+    def end(*_: object) -> None:
+        monkeypatch.setattr(os, moment, before)
+        remove_unfinished()
+        raise EndedError
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, moment, end)
+    with contextlib.suppress(EndedError):
+        store.add("anna", made(4))
+    if os.path.exists(store.folder / "anna.voice"):
+        assert store.get("anna").codes[0, 0] == 4
+    assert set(os.listdir(store.folder)) <= {"anna.voice"}
 
 
 def test_the_public_names() -> None:

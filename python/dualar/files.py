@@ -63,25 +63,52 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def replacing(target: Path) -> Iterator[BinaryIO]:
-    """A file beside `target` that takes its place if the block ends well and vanishes if it does not."""
+def unfinished(path: Path) -> Iterator[None]:
+    """While entered, `path` is removed where the process ends at once, and when the block ends badly."""
+    _unfinished.add(path)
+    try:
+        yield
+    except BaseException:  # also KeyboardInterrupt: nothing half-written stays
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+    finally:
+        _unfinished.discard(path)
+
+
+@contextlib.contextmanager
+def replacing(target: Path, *, new: bool = False) -> Iterator[BinaryIO]:
+    """A file beside `target` that takes its place if the block ends well and vanishes if it does not.
+
+    new: the block ends with FileExistsError where there is a target by then; of several that make one at once, one
+    succeeds.
+    """
     final = Path(os.path.realpath(target))  # a link stays a link
     temporary = final.with_name(f".dualar-{secrets.token_hex(6)}.tmp")
-    _unfinished.add(temporary)
-    try:
+    with unfinished(temporary):
         with open(temporary, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())  # so that a full disk is an error before the rename, not after it
+        if new:
+            _rename_to_new(temporary, final)
+            return
         if final.exists():
             os.chmod(temporary, final.stat().st_mode & 0o777)
         os.replace(temporary, final)
-    except BaseException:  # also KeyboardInterrupt: nothing half-written stays
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+
+
+def _rename_to_new(temporary: Path, final: Path) -> None:
+    try:
+        os.link(temporary, final)
+    except FileExistsError:
         raise
-    finally:
-        _unfinished.discard(temporary)
+    except OSError:  # a file system without links: claim the name first
+        os.close(os.open(final, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        with unfinished(final):
+            os.replace(temporary, final)
+    else:
+        temporary.unlink()
 
 
 def remove_unfinished() -> None:

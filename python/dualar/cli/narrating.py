@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dualar.cli import common, streaming
+from dualar.files import replacing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -174,7 +175,8 @@ def _tell_failures(files: Files, result: NarrationResult) -> None:
 def _interrupted(files: Files, *, keep_partial: bool) -> None:
     growing = files.growing
     if keep_partial and growing is not None and growing != files.output.path and growing.exists():
-        shutil.copyfile(growing, files.output.path)
+        with open(growing, "rb") as said, replacing(files.output.path) as file:
+            shutil.copyfileobj(said, file)
         common.note(f"{files.output.path}: what was said so far")
     if files.job is not None and files.job.exists():
         common.note(f"what is finished is kept: say the same again with --continue-from {files.job}")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from dualar.files import replacing
 from dualar.voices.formats import encode_voice, read_file
 from dualar.voices.name import check_voice_name
 from dualar.voices.voice import Voice
@@ -92,21 +92,11 @@ class VoiceStore:
         name = check_voice_name(name)
         data = encode_voice(replace(voice, name=name))
         self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = self.folder / f".{secrets.token_hex(8)}.tmp"
         try:
-            with open(temporary, "xb") as file:
+            with replacing(path, new=not force) as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            if force:
-                os.replace(temporary, path)
-            else:
-                _rename_to_new(temporary, path)
         except FileExistsError:
             raise self._taken(name) from None
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
         return path
 
     def check_new(self, name: str, *, force: bool = False) -> Path:
@@ -168,19 +158,3 @@ class VoiceStore:
         return ValueError(
             f"[voice] expected the name of a voice in the store, got {name!r}: not in {self.folder}{advice}"
         )
-
-
-def _rename_to_new(temporary: Path, path: Path) -> None:
-    """Give the file its name, or FileExistsError where that is taken: of several at once, one succeeds."""
-    try:
-        os.link(temporary, path)
-        return
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links: claim the name first
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    try:
-        os.replace(temporary, path)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
