@@ -16,6 +16,7 @@ import gguf
 import numpy as np
 import pytest
 from conftest import Golden
+from dualar._native import _core
 from dualar.codec.codec import Codec
 from dualar.engine import Engine
 from dualar.generation.generate import FrameLoop
@@ -54,6 +55,25 @@ def tiny_im_end(tiny: Golden) -> int:
     """An id that is not semantic."""
     reader = gguf.GGUFReader(tiny.gguf)
     return int(reader.fields["fish_speech.semantic_begin_id"].contents()) - 1
+
+
+# ------------------------------------------------------------------ loading
+def test_all_weights_are_ready_once_a_file_is_loaded(
+    tiny: Golden, tiny_im_end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first request would wait for what is packed only then."""
+    loaded: list[str] = []
+    for part in (_core.DualAR, _core.Codec):
+        base = next(c for c in part.__mro__ if "load" in vars(c))
+        original = vars(base)["load"]
+
+        def load(core: Any, original: Any = original, name: str = base.__name__) -> None:
+            loaded.append(name)
+            original(core)
+
+        monkeypatch.setattr(base, "load", load)
+    with dualar.load(tiny.gguf, im_end_id=tiny_im_end):
+        assert sorted(loaded) == ["Codec", "Model"]
 
 
 # ------------------------------------------------------------------ text to samples

@@ -110,6 +110,7 @@ void bind_codec(py::module_& m) {
         .def_property_readonly("clamps_codes", &Codec::clamps_codes)
         .def_property_readonly("can_encode", &Codec::can_encode)
         .def_property_readonly("unused_tensors", &Codec::unused_tensors)
+        .def("load", &Codec::load, py::call_guard<WithoutGil>())
         .def("stream", &Codec::stream, py::kw_only(), py::arg("max_frames") = 8, py::call_guard<WithoutGil>())
         .def("encoder", &Codec::encode_stream, py::kw_only(), py::arg("max_frames") = 16, py::call_guard<WithoutGil>());
 }

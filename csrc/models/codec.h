@@ -32,6 +32,9 @@ class Codec : public std::enable_shared_from_this<Codec> {
     virtual bool can_encode() const = 0;
     virtual std::vector<std::string> unused_tensors() const = 0;
 
+    // Bring the decoder's weights to the device, once: else the first stream does. ProgramExit where the program ends
+    // meanwhile. The encoder's weights wait for a first clip.
+    virtual void load() const = 0;
     // max_frames: how many frames one push may hold, 1 to 4096.
     virtual std::unique_ptr<CodecStream> stream(int64_t max_frames) const = 0;
     // ModelError for a file without the encoder's tensors.

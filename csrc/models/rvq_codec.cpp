@@ -33,9 +33,14 @@ std::vector<std::string> RvqCodec::unused_tensors() const {
     return found;
 }
 
+void RvqCodec::load() const {
+    backend()->check_process();  // a fork may have come in the middle of a load, which never ends in the child
+    std::call_once(loaded_, [this] { weights_.load(); });
+}
+
 std::unique_ptr<CodecStream> RvqCodec::stream(int64_t max_frames) const {
     auto made = std::make_unique<RvqStream>(std::static_pointer_cast<const RvqCodec>(shared_from_this()), max_frames);
-    std::call_once(loaded_, [this] { weights_.load(); });
+    load();
     return made;
 }
 

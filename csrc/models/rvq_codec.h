@@ -76,6 +76,7 @@ class RvqCodec : public Codec {
     bool clamps_codes() const override { return config_.clamps_codes; }
     bool can_encode() const override { return encoder_ != nullptr; }
     std::vector<std::string> unused_tensors() const override;
+    void load() const override;
     std::unique_ptr<CodecStream> stream(int64_t max_frames) const override;
     std::unique_ptr<CodecEncoder> encode_stream(int64_t max_frames) const override;
 
@@ -93,8 +94,7 @@ class RvqCodec : public Codec {
   private:
     Config config_;
     mutable Weights weights_;
-    mutable std::once_flag loaded_;  // a file that is only looked at never pays
-                                     // for bringing them to the device
+    mutable std::once_flag loaded_;
     std::unique_ptr<EncoderWeights> encoder_;
 };
 

@@ -291,6 +291,7 @@ class Codec:
     def clamps_codes(self) -> bool: ...  # a code at or above its codebook's size: the last entry, or a ValueError?
     @property
     def can_encode(self) -> bool: ...  # does the file hold the encoder's tensors?
+    def load(self) -> None: ...  # the decoder's weights, once; else the first stream() does
     def stream(self, *, max_frames: int = 8) -> CodecStream: ...
     def encoder(self, *, max_frames: int = 16) -> CodecEncoder: ...
 

@@ -119,8 +119,11 @@ def load_parts(
         raise _core.ModelError(
             f"[load] expected a codec of {model.num_codebooks} codebooks, as the model has, got {codec.num_codebooks}"
         )
+    # All that is done once is done here, so that the first request takes no longer than the next.
     if model is not None:
         model.load()
+    if codec is not None:
+        codec.load()
     return EngineParts(
         path=file.path,
         runtime=runtime,
