@@ -252,6 +252,13 @@ def test_a_job_is_for_one_request(engine: Engine, tmp_path: Path, change: dict[s
     )
 
 
+def test_a_job_knows_a_pause_by_its_length(engine: Engine, tmp_path: Path) -> None:
+    whole, real = (NarrationConfig(piece_size=20, pause_ms={"sentence": ms}) for ms in (200, 200.0))
+    engine.narrate(TEXT, **{**OPTIONS, "config": whole}, job=tmp_path / "a.job", on_piece=lambda _: False)
+    done = engine.narrate(TEXT, **{**OPTIONS, "config": real}, job=tmp_path / "a.job")
+    assert len(done.pieces) == COUNT
+
+
 def test_a_job_is_for_one_model(engine: Engine, tmp_path: Path, toy_model: Path) -> None:
     engine.narrate(TEXT, job=tmp_path / "a.job", **OPTIONS, **until(1))
     write_toy_model(tmp_path / "other.gguf", seed=1)

@@ -54,7 +54,8 @@ class NarrationConfig(Validated):
                 raise ValueError(f"[narrate.pause_ms] expected pauses after {', '.join(ends)}, got {end!r}")
             if isinstance(pause, bool) or not isinstance(pause, int | float) or not 0 <= pause <= 600_000:
                 raise ValueError(f"[narrate.pause_ms] expected 0 to 600000 ms, got {pause!r} after a {end}")
-        object.__setattr__(self, "pause_ms", pauses)
+        # Plain floats, so that 700 and 700.0 are one narration: a job is begun with one and continued with the other.
+        object.__setattr__(self, "pause_ms", {end: float(pause) for end, pause in pauses.items()})
 
     def for_model(self, longest_text: int | None) -> NarrationConfig:
         """The same with piece_size and one_sentence settled. longest_text: the model's `Family.longest_text`."""
