@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import json
 import os
@@ -224,6 +225,23 @@ def test_the_openai_clients_events(client: openai.OpenAI, running: ServerProcess
     usage = done["usage"]
     assert (done["type"], done["finish_reason"], done["seed"]) == ("speech.audio.done", "end", "9")
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"] > usage["input_tokens"] > 0
+
+
+def test_events_tell_when_words_are_heard(running: ServerProcess, voice: dualar.Engine) -> None:
+    if not voice.model.alignment_heads:
+        pytest.skip("this build's voice names no alignment heads")
+    for text in (TEXT, LONG):
+        answer = post(running, input=text, response_format="pcm", stream_format="sse", seed=9, word_times=True)
+        events = [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line]
+        if voice.plan(text).is_long:
+            wanted = voice.narrate(text, seed=9, word_times=True).timeline.words
+        else:
+            wanted = voice.synthesize(text, seed=9, word_times=True).words or ()
+        assert wanted and events[-1]["words"] == [dataclasses.asdict(word) for word in wanted]
+        assert all("words" not in event for event in events[:-1])
+    refused = post(running, response_format="wav", word_times=True)
+    assert refused.status_code == 400 and "[word_times] expected stream_format sse" in refused.text
+    assert post(running, stream_format="sse", word_times=3).status_code == 400
 
 
 def test_the_openai_clients_lists_and_errors(client: openai.OpenAI) -> None:

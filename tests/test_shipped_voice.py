@@ -92,3 +92,18 @@ def test_it_is_understood(voice: dualar.Engine, tmp_path: Path) -> None:
         assert np.isfinite(audio.samples).all() and np.abs(audio.samples).max() < 1
         pairs.append((text, recogniser.words(audio.samples)))
     assert error_rate(pairs) <= 0.2, pairs
+
+
+def test_it_says_when_each_word_is_heard(voice: dualar.Engine) -> None:
+    if not voice.model.alignment_heads:
+        pytest.skip("this build's voice names no alignment heads")
+    for seed, text in enumerate(held_out()[:5]):
+        audio = voice.synthesize(text, seed=seed, word_times=True)
+        assert audio.words is not None
+        assert [word.text for word in audio.words] == [word.strip(",.?") for word in text.split()]
+        starts, ends = ([getattr(word, name) for word in audio.words] for name in ("sample_start", "sample_end"))
+        assert starts == sorted(starts) and ends == sorted(ends) and ends[-1] <= audio.samples.size
+        quiet = np.abs(audio.samples).mean()
+        for word in audio.words:  # each is at least a frame long, and something is heard in it
+            assert word.sample_end - word.sample_start >= voice.codec.samples_per_frame // 2
+            assert np.abs(audio.samples[word.sample_start : word.sample_end]).mean() > quiet / 4
