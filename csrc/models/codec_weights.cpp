@@ -1,6 +1,7 @@
 #include "models/codec_weights.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "models/block_weights.h"
 #include "models/names.h"
@@ -105,6 +106,28 @@ nn::Conv read_transposed(Weights& weights, const std::string& name, int64_t in, 
     return conv;
 }
 
+nn::Conv read_depthwise_transposed(Weights& weights, const std::string& name, int64_t channels, int kernel,
+                                   int stride) {
+    nn::Conv conv;
+    conv.in = conv.out = channels;
+    conv.taps = kernel / stride;
+    conv.upsample = stride;
+    const int taps = conv.taps;
+    // Row (r, c) reads channel c alone: its tap m steps back is published[c, r + m * stride].
+    set_weight(conv, read_matrix(weights, name + ".weight", {channels, 1, kernel}, channels * stride, channels * taps,
+                                 [=](const auto* from, nn::Rows rows, auto* to) {
+                                     using Value = std::remove_reference_t<decltype(*to)>;
+                                     std::fill_n(to, rows.count * channels * taps, Value{});
+                                     for (int64_t row = rows.first; row < rows.first + rows.count; ++row)
+                                         for (int tap = 0; tap < taps; ++tap, to += channels) {
+                                             const int64_t back = taps - 1 - tap;  // oldest tap first
+                                             const int64_t channel = row % channels;
+                                             to[channel] = from[channel * kernel + row / channels + back * stride];
+                                         }
+                                 }));
+    return conv;
+}
+
 nn::Linear read_codec_linear(Weights& weights, const std::string& name, int64_t rows, int64_t columns) {
     const Matrix matrix =
         read_matrix(weights, name, {rows, columns}, rows, columns, [=](const auto* from, nn::Rows some, auto* to) {
@@ -170,6 +193,35 @@ nn::BlockConfig read_transformer(const GgufFile& file, const std::string& prefix
     return block;
 }
 
+CodecTransformer read_codec_transformer(const GgufFile& file, const std::string& prefix) {
+    const auto dim = [&](const char* name) { return file.integer(prefix + name, 1, kMaxCodecDim); };
+    CodecTransformer t;
+    t.block = read_transformer(file, prefix, dim(names::kHeads));
+    t.block.rope_neox = true;
+    t.dim = dim(names::kDim);
+    t.feed_forward = dim(names::kTransformerFeedForward);
+    t.layers = static_cast<int>(file.integer(prefix + names::kLayers, 1, 1024));
+    return t;
+}
+
+nn::WindowedTransformer read_plain_windowed(Weights& weights, const std::string& prefix, const CodecTransformer& sizes,
+                                            int64_t window) {
+    BlockTensors tensors;
+    tensors.dim = sizes.dim;
+    tensors.feed_forward = sizes.feed_forward;
+    tensors.layer_scale = true;
+    tensors.layer_norm = true;
+    tensors.gated = false;
+    tensors.read_matrix = read_codec_linear;
+    nn::WindowedTransformer transformer;
+    transformer.config = sizes.block;
+    transformer.window = window;
+    for (int i = 0; i < sizes.layers; ++i)
+        transformer.blocks.push_back(
+            read_block(weights, names::indexed((prefix + names::kLayer).c_str(), i), sizes.block, tensors));
+    return transformer;
+}
+
 nn::WindowedTransformer read_windowed(Weights& weights, const std::string& prefix, const nn::BlockConfig& config,
                                       int64_t dim, int64_t feed_forward, int layers, int64_t window) {
     BlockTensors tensors;
@@ -192,6 +244,32 @@ ResidualUnit read_residual_unit(Weights& weights, const std::string& prefix, int
             read_conv(weights, prefix + "1.conv", channels, channels, 7, dilation),
             nn::Activation::snake(weights.vector3(prefix + "2.alpha", channels)),
             read_conv(weights, prefix + "3.conv", channels, channels, 1, 1)};
+}
+
+ResidualUnit read_elu_unit(Weights& weights, const std::string& prefix, int64_t channels) {
+    return {nn::Activation::elu(), read_conv(weights, prefix + "1.conv", channels, channels / 2, 3, 1),
+            nn::Activation::elu(), read_conv(weights, prefix + "3.conv", channels / 2, channels, 1, 1)};
+}
+
+nn::Rvq read_split_rvq(Weights& weights, const SplitRvqNames& names, int num_codebooks, int64_t codebook_size,
+                       int64_t codebook_dim, int64_t dim) {
+    nn::Rvq rvq;
+    rvq.codebook_dim = codebook_dim;
+    for (int q = 0; q < num_codebooks; ++q)
+        rvq.add(weights.table(names::indexed(names.codebook, q) + "weight", codebook_size, codebook_dim),
+                q == 0 ? 0 : 1);
+    std::vector<const FileTensor*> projections;
+    for (const char* name : {names.semantic_out_proj, names.acoustic_out_proj})
+        projections.push_back(weights.require(name, {dim, codebook_dim}));
+    rvq.out_proj.weight = weights.prepared("out_proj.weight", rvq.columns(), dim, [=](float* out) {
+        for (size_t group = 0; group < projections.size(); ++group) {
+            const std::vector<float> published = to_float(*projections[group]);
+            for (int64_t row = 0; row < dim; ++row)
+                std::copy_n(published.begin() + row * codebook_dim, codebook_dim,
+                            out + (row * 2 + static_cast<int64_t>(group)) * codebook_dim);
+        }
+    });
+    return rvq;
 }
 
 ggml_tensor* ConvSequence::operator()(ggml_tensor* x, const nn::Conv& conv, const nn::ConvExtras& extras) {

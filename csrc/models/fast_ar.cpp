@@ -46,6 +46,29 @@ void FastAr::set(Graph& graph, const FastInputs& inputs, std::vector<float>& scr
         graph.set("hidden", inputs.hidden, static_cast<size_t>(inputs.hiddens * config.hidden_dim) * sizeof(float));
 }
 
+void read_stacked_heads(Weights& weights, const char* name, FastAr& fast) {
+    const FastConfig& c = fast.config;
+    const int64_t books = c.num_codebooks - 1;
+    const FileTensor* source = weights.file().find(name);
+    if (source == nullptr || !weights.on_cpu() || !nn::PackedMatrix::can_pack(source->type)) {
+        fast.stacked_heads = weights.matrix(name, books * c.codebook_size, c.dim);
+        return;
+    }
+    if (weights.require(name, {books * c.codebook_size, c.dim}) == nullptr) return;
+    std::vector<std::shared_ptr<nn::PackedMatrix>> heads;
+    for (int64_t i = 0; i < books; ++i) {
+        heads.push_back(std::make_shared<nn::PackedMatrix>());
+        fast.heads.push_back({nullptr, nullptr, heads.back()});
+    }
+    weights.on_load([heads, c, source, &file = weights.file(), threads = weights.threads()] {
+        const size_t bytes = ggml_row_size(source->type, c.dim) * static_cast<size_t>(c.codebook_size);
+        for (size_t i = 0; i < heads.size(); ++i)
+            *heads[i] = nn::PackedMatrix(static_cast<const char*>(source->data) + i * bytes, source->type,
+                                         c.codebook_size, c.dim, threads);
+        file.forget(*source);
+    });
+}
+
 FrameState::FrameState(std::shared_ptr<const FastAr> model, std::shared_ptr<Backend> backend)
     : model_(std::move(model)),
       backend_(std::move(backend)),

@@ -66,6 +66,9 @@ struct FastAr {
     ggml_tensor* head(GraphBuilder& g, ggml_tensor* h, int book) const;
 };
 
+// The heads of codebooks 1 .. N - 1, numpy [(N - 1) * C, dim], which lie under one another in the file's tensor.
+void read_stacked_heads(Weights& weights, const char* name, FastAr& fast);
+
 class FrameState {
   public:
     FrameState(std::shared_ptr<const FastAr> model, std::shared_ptr<Backend> backend);

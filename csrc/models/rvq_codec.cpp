@@ -58,6 +58,7 @@ namespace {
 std::vector<nn::ConvState::Size> state_sizes(const RvqDecoder& decoder) {
     std::vector<nn::ConvState::Size> sizes;
     if (decoder.pre_conv) add_state(sizes, *decoder.pre_conv);
+    if (decoder.pre_upsample) add_state(sizes, *decoder.pre_upsample);
     for (const RvqDecoder::Upsample& up : decoder.upsamples) {
         add_state(sizes, up.conv);
         add_state(sizes, up.convnext.depthwise);
@@ -78,7 +79,8 @@ RvqStream::RvqStream(std::shared_ptr<const RvqCodec> codec, int64_t max_frames)
       max_frames_(checked_frames(max_frames)),
       max_nodes_(kNodesPerConv * state_sizes(codec_->decoder).size() +
                  nn::kNodesPerBlock * codec_->decoder.transformer.blocks.size() + 64),
-      transformer_(*codec_->backend(), codec_->decoder.transformer, max_frames, "transformer"),
+      transformer_(*codec_->backend(), codec_->decoder.transformer, max_frames * codec_->decoder.positions_per_frame(),
+                   "transformer"),
       columns_(*codec_->backend(), state_sizes(codec_->decoder)),
       graphs_(static_cast<size_t>(max_frames) + 1) {}
 
@@ -88,6 +90,7 @@ void RvqStream::build(GraphBuilder& g, int64_t frames) const {
     ggml_tensor* x = nn::linear(g, d.rvq.out_proj, g.input("x", GGML_TYPE_F32, d.rvq.columns(), frames));
     g.probe("quantized", x);
     if (d.pre_conv) x = g.probe("pre_conv", conv(x, *d.pre_conv));
+    if (d.pre_upsample) x = g.probe("pre_upsample", conv(x, *d.pre_upsample));
     if (d.in_proj) x = nn::linear(g, *d.in_proj, x);
     x = transformer_.build(g, x);
     if (d.out_proj) x = nn::linear(g, *d.out_proj, x);
@@ -99,12 +102,12 @@ void RvqStream::build(GraphBuilder& g, int64_t frames) const {
     x = g.probe("decoder.0", conv(x, d.first));
     for (size_t i = 0; i < d.blocks.size(); ++i) {
         const std::string name = text("decoder.", i + 1);
-        x = g.probe(name + ".conv", conv(x, d.blocks[i].upsample, {d.blocks[i].snake}));
-        for (size_t u = 0; u < std::size(d.blocks[i].units); ++u)
+        x = g.probe(name + ".conv", conv(x, d.blocks[i].upsample, {d.blocks[i].activation}));
+        for (size_t u = 0; u < d.blocks[i].units.size(); ++u)
             x = g.probe(text(name, ".unit.", u), conv(x, d.blocks[i].units[u]));
     }
-    x = conv(x, d.last, {d.last_snake});
-    g.output("samples", d.tanh ? ggml_tanh(g.context, x) : x);
+    x = conv(x, d.last, {d.last_activation});
+    g.output("samples", d.range == RvqDecoder::Range::kTanh ? ggml_tanh(g.context, x) : x);
 }
 
 void RvqStream::check(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) const {
@@ -139,7 +142,7 @@ void RvqStream::set(Graph& graph, const std::vector<int32_t>& codes, int64_t fra
     looked_up_.resize(static_cast<size_t>(frames * codec_->decoder.rvq.columns()));
     codec_->decoder.rvq.look_up(codes.data(), frames, looked_up_.data());
     graph.set("x", looked_up_.data(), looked_up_.size() * sizeof(float));
-    transformer_.set(graph, frames);
+    transformer_.set(graph, frames * codec_->decoder.positions_per_frame());
 }
 
 std::vector<float> RvqStream::push(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) {
@@ -148,11 +151,11 @@ std::vector<float> RvqStream::push(const std::vector<int32_t>& codes, int64_t co
     Graph& graph = ready(codes, codebooks, frames);
     progress_.begin(kStream);
     graph.compute();
-    transformer_.advance(frames);
+    transformer_.advance(frames * codec_->decoder.positions_per_frame());
     progress_.end();
     std::vector<float> samples(static_cast<size_t>(frames * codec_->samples_per_frame()));
     graph.get("samples", samples.data(), samples.size());
-    if (!codec_->decoder.tanh)  // clamped, but for what is not finite: that must be seen
+    if (codec_->decoder.range == RvqDecoder::Range::kClamped)  // clamped, but for what is not finite: that must be seen
         for (float& sample : samples)
             if (std::isfinite(sample)) sample = std::clamp(sample, -1.0F, 1.0F);
     return samples;
@@ -164,7 +167,7 @@ std::map<std::string, double> RvqStream::profile(const std::vector<int32_t>& cod
     Graph& graph = ready(codes, codebooks, frames);
     progress_.begin(kStream);
     const std::map<std::string, double> seconds = graph.profile();
-    transformer_.advance(frames);
+    transformer_.advance(frames * codec_->decoder.positions_per_frame());
     progress_.end();
     return seconds;
 }
@@ -180,7 +183,7 @@ std::map<std::string, std::vector<float>> RvqStream::probe(const std::vector<int
     set(graph, codes, frames);
     progress_.begin(kStream);
     graph.compute();
-    transformer_.advance(frames);
+    transformer_.advance(frames * codec_->decoder.positions_per_frame());
     progress_.end();
     std::map<std::string, std::vector<float>> found;
     for (const std::string& name : graph.output_names()) found[name] = graph.get(name);

@@ -1,6 +1,6 @@
 // Codecs that sum up the vectors of residual codebooks, run a windowed transformer over the sums and bring them to the
 // rate of samples by causal convolutions. RvqCodec holds the weights, which a family's recipe fills in
-// (models/s2/codec, models/qwen3_tts/codec); its streams decode. How such a codec encodes is the recipe's affair.
+// (models/*/codec); its streams decode. How such a codec encodes is the recipe's affair.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,8 @@ namespace dualar {
 struct RvqDecoder {
     nn::Rvq rvq;
     std::optional<nn::Conv> pre_conv;
-    std::optional<nn::Linear> in_proj;  // before and behind the transformer
+    std::optional<nn::Conv> pre_upsample;  // several positions of the transformer a frame
+    std::optional<nn::Linear> in_proj;     // before and behind the transformer
     nn::WindowedTransformer transformer;
     std::optional<nn::Linear> out_proj;
     struct Upsample {
@@ -30,14 +31,18 @@ struct RvqDecoder {
     std::vector<Upsample> upsamples;
     nn::Conv first;
     struct Block {
-        nn::Activation snake;
+        nn::Activation activation;
         nn::Conv upsample;
-        ResidualUnit units[3];
+        std::vector<ResidualUnit> units;
     };
     std::vector<Block> blocks;
-    nn::Activation last_snake;
+    nn::Activation last_activation;
     nn::Conv last;
-    bool tanh = true;  // is what comes out squashed? Else it is clamped.
+    // What becomes of samples beyond full scale: squashed, clamped, or given as they are.
+    enum class Range { kTanh, kClamped, kFree };
+    Range range = Range::kTanh;
+
+    int64_t positions_per_frame() const { return pre_upsample ? pre_upsample->upsample : 1; }
 };
 
 // An encoding half's weights, loaded when a first clip needs them.

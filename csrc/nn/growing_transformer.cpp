@@ -48,7 +48,10 @@ ggml_tensor* GrowingState::build(GraphBuilder& g, ggml_tensor* x) const {
 }
 
 void GrowingState::set(Graph& graph, int64_t count) {
-    feed_.linear(position_, count, cache_->rows());
+    if (weights_.window > 0)
+        feed_.windowed(position_, count, cache_->rows(), weights_.window);
+    else
+        feed_.linear(position_, count, cache_->rows());
     feed_.set(graph, name_, /*cached=*/true);
 }
 

@@ -1,5 +1,5 @@
-// A causal transformer that sees all positions of a clip whose length is not known before its end, run in pieces: its
-// keys and values lie in a cache that grows. Knows no file and no tensor name.
+// A causal transformer that sees all positions, or a window of them, of a clip whose length is not known before its
+// end, run in pieces: its keys and values lie in a cache that grows. Knows no file and no tensor name.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace dualar::nn {
 
 class GrowingState {
   public:
-    // `weights` must outlive the state; their window does not matter. `name` tells its inputs in a graph.
+    // `weights` must outlive the state; a window of 0 sees all positions. `name` tells its inputs in a graph.
     GrowingState(const Backend& backend, const WindowedTransformer& weights, std::string name);
 
     // Room for `count` more positions. True where the cache is another one now: graphs with the old one are void.

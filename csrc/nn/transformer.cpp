@@ -14,7 +14,8 @@ namespace {
 ggml_tensor* norm_and_rope(GraphBuilder& g, ggml_tensor* x, ggml_tensor* norm, const BlockConfig& c,
                            const AttentionInputs& inputs) {
     if (norm != nullptr) x = rms_norm(g, x, norm, c.eps);
-    return ggml_rope_ext(g.context, x, inputs.positions, nullptr, c.head_dim, c.rope_neox ? GGML_ROPE_TYPE_NEOX : 0,
+    return ggml_rope_ext(g.context, x, inputs.positions, c.rope_factors, c.head_dim,
+                         c.rope_neox ? GGML_ROPE_TYPE_NEOX : 0,
                          /*n_ctx_orig=*/0, c.rope_base, /*freq_scale=*/1.0F, /*ext_factor=*/0.0F,
                          /*attn_factor=*/1.0F, /*beta_fast=*/0.0F, /*beta_slow=*/0.0F);
 }

@@ -15,8 +15,9 @@ struct BlockConfig {
     int kv_heads = 0;  // query head i reads kv head i / (heads / kv_heads)
     int head_dim = 0;
     float rope_base = 0.0F;
-    bool rope_neox = false;  // halves instead of interleaved pairs
-    float eps = 0.0F;        // of every norm in the block
+    bool rope_neox = false;               // halves instead of interleaved pairs
+    ggml_tensor* rope_factors = nullptr;  // [head_dim / 2], what each pair's frequency is divided by
+    float eps = 0.0F;                     // of every norm in the block
 
     int64_t q_dim() const { return int64_t{heads} * head_dim; }
     int64_t kv_dim() const { return int64_t{kv_heads} * head_dim; }

@@ -1,9 +1,6 @@
 #include "models/qwen3_tts/codec.h"
 
-#include <algorithm>
-
 #include "models/names.h"
-#include "models/qwen3_tts/codec_encoder.h"
 #include "models/qwen3_tts/codec_names.h"
 
 namespace dualar {
@@ -32,29 +29,13 @@ RvqCodec::Config codec_config(const Qwen3CodecConfig& c) {
             keys::kEncoder};
 }
 
-void read_quantizer(Weights& weights, const Qwen3CodecConfig& c, RvqDecoder& decoder) {
-    nn::Rvq& rvq = decoder.rvq;
-    rvq.codebook_dim = c.codebook_dim;
-    // The semantic codebook has a projection of its own, all others share one.
-    for (int q = 0; q < c.num_codebooks; ++q)
-        rvq.add(weights.table(names::indexed(keys::kCodebook, q) + "weight", c.codebook_size, c.codebook_dim),
-                q == 0 ? 0 : 1);
-    std::vector<const FileTensor*> projections;
-    for (const char* name : {keys::kSemanticOutProj, keys::kAcousticOutProj})
-        projections.push_back(weights.require(name, {c.quantizer_dim, c.codebook_dim}));
-    rvq.out_proj.weight = weights.prepared("out_proj.weight", rvq.columns(), c.quantizer_dim, [=](float* out) {
-        for (size_t group = 0; group < projections.size(); ++group) {
-            const std::vector<float> published = to_float(*projections[group]);
-            for (int64_t row = 0; row < c.quantizer_dim; ++row)
-                std::copy_n(published.begin() + row * c.codebook_dim, c.codebook_dim,
-                            out + (row * 2 + static_cast<int64_t>(group)) * c.codebook_dim);
-        }
-    });
-    decoder.pre_conv = read_conv(weights, keys::kPreConv, c.quantizer_dim, c.latent_dim, 3, 1);
-}
+constexpr MimiEncoderNames kEncoderNames = {keys::kEncoder,        keys::kEncoderTransformerBlocks,
+                                            keys::kDownsample,     keys::kEncoderCodebook,
+                                            keys::kSemanticInProj, keys::kAcousticInProj};
+constexpr SplitRvqNames kRvqNames = {keys::kCodebook, keys::kSemanticOutProj, keys::kAcousticOutProj};
 
 void read_transformer(Weights& weights, const Qwen3CodecConfig& c, RvqDecoder& decoder) {
-    const Qwen3CodecConfig::Transformer& t = c.transformer;
+    const CodecTransformer& t = c.transformer;
     decoder.in_proj = read_projection(weights, keys::kTransformerInProj, t.dim, c.latent_dim);
     decoder.transformer =
         read_windowed(weights, keys::kTransformerBlocks, t.block, t.dim, t.feed_forward, t.layers, c.window);
@@ -76,19 +57,20 @@ void read_blocks(Weights& weights, const Qwen3CodecConfig& c, RvqDecoder& decode
         const std::string prefix = name(b + 1) + "block.";
         const int rate = static_cast<int>(c.decoder_rates[b]);
         RvqDecoder::Block block;
-        block.snake = read_snake(weights, prefix + "0.", channels);
+        block.activation = read_snake(weights, prefix + "0.", channels);
         block.upsample = read_transposed(weights, prefix + "1.conv", channels, channels / 2, 2 * rate, rate);
         channels /= 2;
         for (int u = 0; u < 3; ++u) {
             const std::string unit = prefix + std::to_string(u + 2) + ".";
-            block.units[u] = {read_snake(weights, unit + keys::kUnitFirstSnake, channels),
-                              read_conv(weights, unit + keys::kUnitFirst, channels, channels, 7, kUnitDilations[u]),
-                              read_snake(weights, unit + keys::kUnitSecondSnake, channels),
-                              read_conv(weights, unit + keys::kUnitSecond, channels, channels, 1, 1)};
+            block.units.push_back(
+                {read_snake(weights, unit + keys::kUnitFirstSnake, channels),
+                 read_conv(weights, unit + keys::kUnitFirst, channels, channels, 7, kUnitDilations[u]),
+                 read_snake(weights, unit + keys::kUnitSecondSnake, channels),
+                 read_conv(weights, unit + keys::kUnitSecond, channels, channels, 1, 1)});
         }
         decoder.blocks.push_back(block);
     }
-    decoder.last_snake = read_snake(weights, name(decoder.blocks.size() + 1), channels);
+    decoder.last_activation = read_snake(weights, name(decoder.blocks.size() + 1), channels);
     decoder.last = read_conv(weights, name(decoder.blocks.size() + 2) + "conv", channels, 1, 7, 1);
 }
 
@@ -100,16 +82,20 @@ Qwen3Codec::Qwen3Codec(std::shared_ptr<const GgufFile> file, const std::shared_p
 Qwen3Codec::Qwen3Codec(const std::shared_ptr<const GgufFile>& file, const std::shared_ptr<Backend>& backend,
                        const Qwen3CodecConfig& config)
     : RvqCodec(file, backend, codec_config(config)) {
-    read_quantizer(weights(), config, decoder);
+    decoder.rvq = read_split_rvq(weights(), kRvqNames, config.num_codebooks, config.codebook_size, config.codebook_dim,
+                                 config.quantizer_dim);
+    decoder.pre_conv = read_conv(weights(), keys::kPreConv, config.quantizer_dim, config.latent_dim, 3, 1);
     read_transformer(weights(), config, decoder);
     read_blocks(weights(), config, decoder);
-    decoder.tanh = false;
-    complete(Qwen3Encoder::present(*file) ? std::make_unique<Qwen3Encoder>(file, backend, config) : nullptr);
+    decoder.range = RvqDecoder::Range::kClamped;
+    std::unique_ptr<EncoderWeights> encoder;
+    if (MimiEncoder::present(*file, kEncoderNames))
+        encoder = std::make_unique<MimiEncoder>(file, backend, read_qwen3_encoder_config(*file, config), kEncoderNames);
+    complete(std::move(encoder));
 }
 
 std::unique_ptr<CodecEncoder> Qwen3Codec::make_encoder(const EncoderWeights& encoder, int64_t max_frames) const {
-    return std::make_unique<Qwen3EncodeStream>(shared_from_this(), static_cast<const Qwen3Encoder&>(encoder),
-                                               max_frames);
+    return std::make_unique<MimiEncodeStream>(shared_from_this(), static_cast<const MimiEncoder&>(encoder), max_frames);
 }
 
 }  // namespace dualar

@@ -13,16 +13,6 @@ namespace {
 
 int64_t dim(const GgufFile& file, const std::string& key) { return file.integer(key, 1, kMaxCodecDim); }
 
-Qwen3CodecConfig::Transformer read_sizes(const GgufFile& file, const std::string& prefix) {
-    Qwen3CodecConfig::Transformer t;
-    t.block = read_transformer(file, prefix, dim(file, prefix + names::kHeads));
-    t.block.rope_neox = true;
-    t.dim = dim(file, prefix + names::kDim);
-    t.feed_forward = dim(file, prefix + names::kTransformerFeedForward);
-    t.layers = static_cast<int>(file.integer(prefix + names::kLayers, 1, 1024));
-    return t;
-}
-
 }  // namespace
 
 int64_t Qwen3CodecConfig::samples_per_frame() const { return product(upsampling_ratios) * product(decoder_rates); }
@@ -45,24 +35,18 @@ Qwen3CodecConfig read_qwen3_codec_config(const GgufFile& file) {
     if (c.decoder_dim % (int64_t{1} << c.decoder_rates.size()) != 0)
         throw ModelError(text("[", keys::kDecoderDim, "] expected a multiple of 2^", c.decoder_rates.size(), ", got ",
                               c.decoder_dim));
-    c.transformer = read_sizes(file, keys::kTransformer);
+    c.transformer = read_codec_transformer(file, keys::kTransformer);
     c.window = read_window(file, keys::kTransformer, c.transformer.block, c.transformer.layers);
     return c;
 }
 
-Qwen3EncoderConfig read_qwen3_encoder_config(const GgufFile& file, const Qwen3CodecConfig& codec) {
-    Qwen3EncoderConfig c;
-    c.filters = dim(file, keys::kEncoderFilters);
-    c.rates = read_rates(file, keys::kEncoderRates);
+MimiEncoderConfig read_qwen3_encoder_config(const GgufFile& file, const Qwen3CodecConfig& codec) {
+    MimiEncoderConfig c;
+    c.num_codebooks = codec.num_codebooks;
+    c.codebook_size = codec.codebook_size;
     c.codebook_dim = dim(file, keys::kEncoderCodebookDim);
-    c.transformer = read_sizes(file, keys::kEncoderTransformer);
-    if (codec.samples_per_frame() % product(c.rates) != 0)
-        throw ModelError(text("[", keys::kEncoderRates, "] expected a product that divides the ",
-                              codec.samples_per_frame(), " samples of a frame, got ", product(c.rates)));
-    c.downsample = codec.samples_per_frame() / product(c.rates);
-    if (c.filters % 2 != 0 || c.filters > kMaxCodecDim >> c.rates.size())
-        throw ModelError(text("[", keys::kEncoderFilters, "] expected an even width that doubles ", c.rates.size(),
-                              " times within ", kMaxCodecDim, ", got ", c.filters));
+    c.transformer = read_codec_transformer(file, keys::kEncoderTransformer);
+    read_mimi_rates(file, {keys::kEncoderFilters, keys::kEncoderRates}, codec.samples_per_frame(), c);
     return c;
 }
 

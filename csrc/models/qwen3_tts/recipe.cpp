@@ -95,25 +95,7 @@ std::shared_ptr<const FastAr> Qwen3Recipe::read_predictor(Weights& weights) cons
     fast->tables = codes_;
     fast->norm = weights.vector(keys::kPredictorNorm, c.dim);
 
-    const int64_t books = c.num_codebooks - 1;
-    const FileTensor* source = weights.file().find(keys::kPredictorOutput);
-    if (source == nullptr || !weights.on_cpu() || !nn::PackedMatrix::can_pack(source->type)) {
-        fast->stacked_heads = weights.matrix(keys::kPredictorOutput, books * c.codebook_size, c.dim);
-        return fast;
-    }
-    if (weights.require(keys::kPredictorOutput, {books * c.codebook_size, c.dim}) == nullptr) return fast;
-    std::vector<std::shared_ptr<nn::PackedMatrix>> heads;
-    for (int64_t i = 0; i < books; ++i) {
-        heads.push_back(std::make_shared<nn::PackedMatrix>());
-        fast->heads.push_back({nullptr, nullptr, heads.back()});
-    }
-    weights.on_load([heads, c, source, &file = weights.file(), threads = weights.threads()] {
-        const size_t bytes = ggml_row_size(source->type, c.dim) * static_cast<size_t>(c.codebook_size);
-        for (size_t i = 0; i < heads.size(); ++i)
-            *heads[i] = nn::PackedMatrix(static_cast<const char*>(source->data) + i * bytes, source->type,
-                                         c.codebook_size, c.dim, threads);
-        file.forget(*source);
-    });
+    read_stacked_heads(weights, keys::kPredictorOutput, *fast);
     return fast;
 }
 

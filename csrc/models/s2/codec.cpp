@@ -65,15 +65,15 @@ void read_blocks(Weights& weights, const DacConfig& c, RvqDecoder& decoder) {
         const std::string prefix = name(b + 1) + ".block.";
         const int rate = static_cast<int>(c.decoder_rates[static_cast<size_t>(b)]);
         RvqDecoder::Block block;
-        block.snake = nn::Activation::snake(weights.vector3(prefix + "0.alpha", channels));
+        block.activation = nn::Activation::snake(weights.vector3(prefix + "0.alpha", channels));
         block.upsample = read_transposed(weights, prefix + "1.conv", channels, channels / 2, 2 * rate, rate);
         channels /= 2;
         for (int u = 0; u < 3; ++u)
-            block.units[u] =
-                read_residual_unit(weights, prefix + std::to_string(u + 2) + ".block.", channels, kUnitDilations[u]);
+            block.units.push_back(
+                read_residual_unit(weights, prefix + std::to_string(u + 2) + ".block.", channels, kUnitDilations[u]));
         decoder.blocks.push_back(block);
     }
-    decoder.last_snake = nn::Activation::snake(weights.vector3(name(blocks + 1) + ".alpha", channels));
+    decoder.last_activation = nn::Activation::snake(weights.vector3(name(blocks + 1) + ".alpha", channels));
     decoder.last = read_conv(weights, name(blocks + 2) + ".conv", channels, 1, 7, 1);
 }
 

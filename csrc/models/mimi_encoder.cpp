@@ -1,38 +1,51 @@
-#include "models/qwen3_tts/codec_encoder.h"
+#include "models/mimi_encoder.h"
 
-#include "models/block_weights.h"
+#include <algorithm>
+
 #include "models/names.h"
-#include "models/qwen3_tts/codec_names.h"
 #include "runtime/error.h"
 
 namespace dualar {
 
-namespace keys = qwen3_codec_names;
-
-bool Qwen3Encoder::present(const GgufFile& file) {
-    return file.find(std::string(keys::kEncoder) + "0.conv.weight") != nullptr;
+void read_mimi_rates(const GgufFile& file, const MimiRateKeys& keys, int64_t samples_per_frame,
+                     MimiEncoderConfig& config) {
+    config.filters = file.integer(keys.filters, 1, kMaxCodecDim);
+    config.rates = read_rates(file, keys.rates);
+    if (samples_per_frame % product(config.rates) != 0)
+        throw ModelError(text("[", keys.rates, "] expected a product that divides the ", samples_per_frame,
+                              " samples of a frame, got ", product(config.rates)));
+    config.downsample = samples_per_frame / product(config.rates);
+    if (config.filters % 2 != 0 || config.filters > kMaxCodecDim >> config.rates.size())
+        throw ModelError(text("[", keys.filters, "] expected an even width that doubles ", config.rates.size(),
+                              " times within ", kMaxCodecDim, ", got ", config.filters));
 }
 
-Qwen3Encoder::Qwen3Encoder(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend,
-                           const Qwen3CodecConfig& codec)
-    : EncoderWeights(file, std::move(backend)), config(read_qwen3_encoder_config(*file, codec)) {
-    read_blocks();
-    read_transformer();
-    read_quantizers(codec);
+bool MimiEncoder::present(const GgufFile& file, const MimiEncoderNames& names) {
+    return file.find(std::string(names.layers) + "0.conv.weight") != nullptr;
+}
+
+MimiEncoder::MimiEncoder(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend,
+                         const MimiEncoderConfig& c, const MimiEncoderNames& names)
+    : EncoderWeights(std::move(file), std::move(backend)), config(c) {
+    read_blocks(names);
+    transformer = read_plain_windowed(weights_, names.transformer, c.transformer, c.window);
+    const int stride = static_cast<int>(c.downsample);
+    downsample = read_conv(weights_, names.downsample, c.transformer.dim, c.transformer.dim, 2 * stride, 1, stride,
+                           /*bias=*/false);
+    downsample.replicate = true;
+    read_quantizers(names);
 }
 
 // The published list of layers counts the activations too: a residual unit, one, a strided convolution for each rate.
-void Qwen3Encoder::read_blocks() {
+void MimiEncoder::read_blocks(const MimiEncoderNames& names) {
     int index = 0;
-    const auto name = [&] { return names::indexed(keys::kEncoder, index); };
+    const auto name = [&] { return names::indexed(names.layers, index); };
     int64_t channels = config.filters;
     first = read_conv(weights_, name() + "conv", 1, channels, 7, 1);
     for (const int64_t rate : config.rates) {
         Block block;
         index += 1;
-        block.unit = {nn::Activation::elu(), read_conv(weights_, name() + "block.1.conv", channels, channels / 2, 3, 1),
-                      nn::Activation::elu(),
-                      read_conv(weights_, name() + "block.3.conv", channels / 2, channels, 1, 1)};
+        block.unit = read_elu_unit(weights_, name() + "block.", channels);
         index += 2;
         const int stride = static_cast<int>(rate);
         block.downsample = read_conv(weights_, name() + "conv", channels, 2 * channels, 2 * stride, 1, stride);
@@ -43,25 +56,7 @@ void Qwen3Encoder::read_blocks() {
     last = read_conv(weights_, name() + "conv", channels, config.transformer.dim, 3, 1);
 }
 
-void Qwen3Encoder::read_transformer() {
-    const Qwen3CodecConfig::Transformer& t = config.transformer;
-    BlockTensors tensors;
-    tensors.dim = t.dim;
-    tensors.feed_forward = t.feed_forward;
-    tensors.layer_scale = true;
-    tensors.layer_norm = true;
-    tensors.gated = false;
-    tensors.read_matrix = read_codec_linear;
-    transformer.config = t.block;
-    const std::string prefix = std::string(keys::kEncoderTransformerBlocks) + names::kLayer;
-    for (int i = 0; i < t.layers; ++i)
-        transformer.blocks.push_back(read_block(weights_, names::indexed(prefix.c_str(), i), t.block, tensors));
-    const int stride = static_cast<int>(config.downsample);
-    downsample = read_conv(weights_, keys::kDownsample, t.dim, t.dim, 2 * stride, 1, stride, /*bias=*/false);
-    downsample.replicate = true;
-}
-
-void Qwen3Encoder::read_quantizers(const Qwen3CodecConfig& codec) {
+void MimiEncoder::read_quantizers(const MimiEncoderNames& names) {
     const int64_t width = config.codebook_dim;
     const int64_t dim = config.transformer.dim;
     const auto read = [&](nn::NearestRvqEncoder& chain, const char* projection, int from, int to) {
@@ -69,23 +64,23 @@ void Qwen3Encoder::read_quantizers(const Qwen3CodecConfig& codec) {
         std::vector<const FileTensor*> books;
         for (int q = from; q < to; ++q)
             books.push_back(
-                weights_.require(names::indexed(keys::kEncoderCodebook, q) + "weight", {codec.codebook_size, width}));
+                weights_.require(names::indexed(names.codebook, q) + "weight", {config.codebook_size, width}));
         weights_.on_load([=, &chain] {
             chain.project(to_float(*in_proj), width, dim);
             for (const FileTensor* book : books) chain.add(to_float(*book));
         });
     };
-    read(semantic, keys::kSemanticInProj, 0, 1);
-    read(acoustic, keys::kAcousticInProj, 1, codec.num_codebooks);
+    read(semantic, names.semantic_in_proj, 0, 1);
+    read(acoustic, names.acoustic_in_proj, 1, config.num_codebooks);
 }
 
 namespace {
 
 // In the order in which build() meets them.
-std::vector<nn::ConvState::Size> state_sizes(const Qwen3Encoder& encoder) {
+std::vector<nn::ConvState::Size> state_sizes(const MimiEncoder& encoder) {
     std::vector<nn::ConvState::Size> sizes;
     add_state(sizes, encoder.first);
-    for (const Qwen3Encoder::Block& block : encoder.blocks) {
+    for (const MimiEncoder::Block& block : encoder.blocks) {
         add_state(sizes, block.unit);
         add_state(sizes, block.downsample);
     }
@@ -96,18 +91,17 @@ std::vector<nn::ConvState::Size> state_sizes(const Qwen3Encoder& encoder) {
 
 }  // namespace
 
-Qwen3EncodeStream::Qwen3EncodeStream(std::shared_ptr<const Codec> codec, const Qwen3Encoder& encoder,
-                                     int64_t max_frames)
+MimiEncodeStream::MimiEncodeStream(std::shared_ptr<const Codec> codec, const MimiEncoder& encoder, int64_t max_frames)
     : CodecEncoder(std::move(codec), max_frames),
       encoder_(encoder),
       state_(*this->codec().backend(), state_sizes(encoder_)),
       transformer_(*this->codec().backend(), encoder_.transformer, "transformer") {}
 
-void Qwen3EncodeStream::build(GraphBuilder& g, int64_t samples) const {
+void MimiEncodeStream::build(GraphBuilder& g, int64_t samples) const {
     ConvSequence conv(g, state_);
     const nn::ConvExtras elu{nn::Activation::elu()};
     ggml_tensor* x = conv(g.input("x", GGML_TYPE_F32, 1, samples), encoder_.first);
-    for (const Qwen3Encoder::Block& block : encoder_.blocks) x = conv(conv(x, block.unit), block.downsample, elu);
+    for (const MimiEncoder::Block& block : encoder_.blocks) x = conv(conv(x, block.unit), block.downsample, elu);
     x = conv(x, encoder_.last, elu);
     g.output("seanet", x);
     x = transformer_.build(g, x);
@@ -117,7 +111,15 @@ void Qwen3EncodeStream::build(GraphBuilder& g, int64_t samples) const {
     g.output("latent", conv(x, encoder_.downsample, begin));
 }
 
-std::vector<int32_t> Qwen3EncodeStream::encode(const std::vector<float>& samples, bool) {
+std::vector<int32_t> MimiEncodeStream::encode(const std::vector<float>& samples, bool) {
+    const auto frame = static_cast<size_t>(codec().samples_per_frame());
+    if (!encoder_.config.fills_frames || samples.size() % frame == 0) return encode_columns(samples);
+    std::vector<float> filled = samples;
+    filled.resize((samples.size() / frame + 1) * frame);
+    return encode_columns(filled);
+}
+
+std::vector<int32_t> MimiEncodeStream::encode_columns(const std::vector<float>& samples) {
     const auto count = static_cast<int64_t>(samples.size());
     const auto rounded_up = [&](int64_t size) { return (count + size - 1) / size; };
     const int64_t frames = rounded_up(codec().samples_per_frame());
@@ -143,7 +145,7 @@ std::vector<int32_t> Qwen3EncodeStream::encode(const std::vector<float>& samples
     return codes;
 }
 
-void Qwen3EncodeStream::clear() {
+void MimiEncodeStream::clear() {
     first_ = true;
     state_.reset();
     transformer_.reset();
