@@ -22,8 +22,8 @@ struct Qwen3Tts : Model {
         : Model((check_architecture(*file, qwen3_names::kArchitecture), std::move(file)), std::move(backend), {}) {}
 };
 
-// A matrix [1 + N, T]; of a family that has a text vocabulary dualar.families.qwen3_prompt.TalkerPrompt, or anything
-// with its attributes.
+// A matrix [1 + N, T], or anything that has it as `columns`; of a family that has a text vocabulary
+// dualar.families.qwen3_prompt.TalkerPrompt, or anything with its attributes.
 Prompt to_prompt(const py::object& from, const Model& model) {
     const bool takes_text = model.recipe().text_vocab() > 0;
     const auto attribute = [&](const char* name) -> py::object {
@@ -33,7 +33,8 @@ Prompt to_prompt(const py::object& from, const Model& model) {
         return from.attr(name);
     };
     Prompt prompt;
-    IntegerArray columns = integers((takes_text ? attribute("columns") : from).cast<py::array>(), "prompt", 2);
+    IntegerArray columns = integers(
+        (takes_text || py::hasattr(from, "columns") ? attribute("columns") : from).cast<py::array>(), "prompt", 2);
     require_rows(columns, model.config().num_codebooks, "prompt");
     prompt.columns = std::move(columns.values);
     prompt.count = columns.shape[1];
@@ -139,6 +140,8 @@ void bind_model(py::module_& m) {
         .def_property_readonly("semantic_begin_id", [](const Model& d) { return d.config().semantic_begin; })
         .def_property_readonly("semantic_end_id", [](const Model& d) { return d.config().semantic_end; })
         .def_property_readonly("im_end_id", [](const Model& d) { return d.config().end_id; })
+        .def_property_readonly("end_code", [](const Model& d) { return d.config().end_code; })
+        .def_property_readonly("prefill_piece", [](const Model&) { return DecoderState::kPrefillPiece; })
         .def_property_readonly("has_fast_ar", &Model::has_fast_ar)
         .def_property_readonly("main_ids",
                                [](const Model& d) {
@@ -184,8 +187,7 @@ void bind_models(py::module_& m) {
                  const WithoutGil without_gil;
                  return std::make_shared<DualAr>(std::move(file), std::move(runtime), im_end_id);
              }),
-             py::arg("file"), py::arg("runtime"), py::kw_only(), py::arg("im_end_id"))
-        .def_property_readonly("prefill_piece", [](const DualAr&) { return DecoderState::kPrefillPiece; });
+             py::arg("file"), py::arg("runtime"), py::kw_only(), py::arg("im_end_id"));
     py::class_<Qwen3Tts, Model, std::shared_ptr<Qwen3Tts>>(m, "Qwen3TTS", "A model of the Qwen3-TTS family.")
         .def(py::init([](std::shared_ptr<GgufFile> file, std::shared_ptr<Backend> runtime) {
                  const WithoutGil without_gil;

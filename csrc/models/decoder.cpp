@@ -40,9 +40,10 @@ Decoder::Decoder(Weights& weights, const DecoderConfig& c, const BlockTensors& t
         const auto* rows = static_cast<const char*>(source->data);
         std::vector<char> slice(rows + static_cast<size_t>(c.semantic_begin) * row,
                                 rows + static_cast<size_t>(c.semantic_end + 1) * row);
-        slice.insert(slice.end(), rows + static_cast<size_t>(c.end_id) * row,
-                     rows + static_cast<size_t>(c.end_id + 1) * row);
-        *packed = nn::PackedMatrix(slice.data(), source->type, c.semantic_count() + 1, c.dim, threads);
+        if (c.end_id >= 0)
+            slice.insert(slice.end(), rows + static_cast<size_t>(c.end_id) * row,
+                         rows + static_cast<size_t>(c.end_id + 1) * row);
+        *packed = nn::PackedMatrix(slice.data(), source->type, c.main_count(), c.dim, threads);
     });
     if (c.vocab_size > kSmallHead) return;
     auto whole = std::make_shared<nn::PackedMatrix>();
@@ -55,7 +56,7 @@ Decoder::Decoder(Weights& weights, const DecoderConfig& c, const BlockTensors& t
 std::vector<int32_t> Decoder::main_ids() const {
     std::vector<int32_t> ids;
     for (int64_t id = config.semantic_begin; id <= config.semantic_end; ++id) ids.push_back(static_cast<int32_t>(id));
-    ids.push_back(static_cast<int32_t>(config.end_id));
+    if (config.end_id >= 0) ids.push_back(static_cast<int32_t>(config.end_id));
     return ids;
 }
 
@@ -94,9 +95,10 @@ void Decoder::build(GraphBuilder& g, int64_t count, const nn::AttentionInputs& i
     }
     ggml_tensor* semantic = ggml_view_2d(g.context, head, c.dim, c.semantic_count(), head->nb[1],
                                          static_cast<size_t>(c.semantic_begin) * head->nb[1]);
+    g.output("semantic_logits", ggml_mul_mat(g.context, semantic, h));
+    if (c.end_id < 0) return;
     ggml_tensor* end_id =
         ggml_view_2d(g.context, head, c.dim, 1, head->nb[1], static_cast<size_t>(c.end_id) * head->nb[1]);
-    g.output("semantic_logits", ggml_mul_mat(g.context, semantic, h));
     g.output("end_logit", ggml_mul_mat(g.context, end_id, h));
 }
 
@@ -110,7 +112,7 @@ void Decoder::read(const Graph& graph, int64_t count, bool full_vocab, float* lo
     const auto n = static_cast<size_t>(config.semantic_count());
     for (int64_t r = 0; r < count; ++r) {
         graph.get("semantic_logits", logits + r * row, n, static_cast<size_t>(r) * n);
-        graph.get("end_logit", logits + (r + 1) * row - 1, 1, static_cast<size_t>(r));
+        if (config.end_id >= 0) graph.get("end_logit", logits + (r + 1) * row - 1, 1, static_cast<size_t>(r));
     }
 }
 

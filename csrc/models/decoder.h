@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "models/block_weights.h"
@@ -24,9 +25,10 @@ struct DecoderConfig {
     int64_t codebook_size = 0;
     // The ids that can be emitted: those of the frames' first codes, and the one that ends speech.
     int64_t semantic_begin = 0;
-    int64_t semantic_end = 0;  // inclusive
-    int64_t end_id = 0;
-    bool hidden_normed = true;  // is the hidden state that is given back the one behind the last norm?
+    int64_t semantic_end = 0;         // inclusive
+    int64_t end_id = 0;               // -1 where none does, but a frame of nothing but end_code
+    std::optional<int32_t> end_code;  // the code that fills the frame that ends speech, where no id does
+    bool hidden_normed = true;        // is the hidden state that is given back the one behind the last norm?
     nn::BlockConfig block;
     // Heads whose attention is on the text that is being spoken. Empty where the file names none.
     struct Head {
@@ -37,6 +39,8 @@ struct DecoderConfig {
 
     bool is_semantic(int64_t token) const { return token >= semantic_begin && token <= semantic_end; }
     int64_t semantic_count() const { return semantic_end - semantic_begin + 1; }
+    // How many ids can be emitted.
+    int64_t main_count() const { return semantic_count() + (end_id >= 0 ? 1 : 0); }
 };
 
 class Decoder {
@@ -47,7 +51,7 @@ class Decoder {
     Decoder(Weights& weights, const DecoderConfig& config, const BlockTensors& tensors, const char* layer,
             const char* norm_name, const char* head_name);
 
-    // Token id of each sliced logit: the semantic ids ascending, then end_id.
+    // Token id of each sliced logit: the semantic ids ascending, then end_id where there is one.
     std::vector<int32_t> main_ids() const;
     // "f32", "f16", or "auto": f32 when the weights are F32, else f16.
     ggml_type kv_type(const std::string& name) const;
@@ -59,7 +63,7 @@ class Decoder {
     void read(const Graph& graph, int64_t count, bool full_vocab, float* logits, float* hidden) const;
     // The rotated query [head_dim] of one of the alignment heads, at a column of the last run.
     void read_query(const Graph& graph, const DecoderConfig::Head& head, int64_t column, float* out) const;
-    int64_t width(bool full_vocab) const { return full_vocab ? config.vocab_size : config.semantic_count() + 1; }
+    int64_t width(bool full_vocab) const { return full_vocab ? config.vocab_size : config.main_count(); }
 
     DecoderConfig config;
     std::vector<nn::BlockWeights> blocks;

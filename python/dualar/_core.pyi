@@ -210,7 +210,11 @@ class Model:
     @property
     def has_fast_ar(self) -> bool: ...
     @property
-    def main_ids(self) -> Int32: ...  # [C + 1]: token id of each sliced logit: semantic ids ascending, then im_end_id
+    def end_code(self) -> int | None: ...  # the code that fills the frame that ends speech, where no id does
+    @property
+    def prefill_piece(self) -> int: ...  # positions that a prefill computes at once; fed in such pieces, the same bits
+    @property
+    def main_ids(self) -> Int32: ...  # token id of each sliced logit: semantic ids ascending, then im_end_id (-1: none)
     @property
     def alignment_heads(self) -> list[tuple[int, int]]: ...  # (layer, head) of the Slow-AR, as the file names them
     @property
@@ -226,8 +230,6 @@ class DualAR(Model):
     """A model of the S2 family: a Slow-AR and a Fast-AR."""
 
     def __init__(self, file: ModelFile, runtime: Runtime, *, im_end_id: int) -> None: ...
-    @property
-    def prefill_piece(self) -> int: ...  # positions that a prefill computes at once; fed in such pieces, the same bits
 
 class Qwen3TTS(Model):
     """A model of the Qwen3-TTS family: a talker and a code predictor. Its semantic ids are the codes themselves."""

@@ -17,7 +17,7 @@ Int32 = npt.NDArray[np.int32]
 
 
 class StepOutput(Protocol):
-    """logits float32 [C + 1] in the order of `Model.main_ids`; hidden float32 [D], the input of the Fast-AR."""
+    """logits float32, one for each of `Model.main_ids`; hidden float32 [D], the input of the Fast-AR."""
 
     @property
     def logits(self) -> Float32: ...
@@ -54,7 +54,8 @@ class WatchingSession(Session, Protocol):
 class Model(Protocol):
     """The weights: the part of `dualar.DualAR` that `dualar.generation` uses.
 
-    main_ids: int32 [C + 1], the token of each of a step's logits, the end of speech last.
+    main_ids: int32 [C + 1], the token of each of a step's logits, the end of speech last; or [C], of a core's model
+    with an `end_code`, which a frame of nothing but that code ends.
     """
 
     @property

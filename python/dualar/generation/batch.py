@@ -352,7 +352,8 @@ class Batch:
         for row, filled in zip(drawn, codes, strict=True):
             if not row._ended:
                 try:
-                    row._deliver(row._rules.add(filled))
+                    if (frame := row._rules.add(filled)) is not None:
+                        row._deliver(frame)
                 except Exception as error:
                     row._error = error
         consumers_s = time.perf_counter() - began

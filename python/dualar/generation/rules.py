@@ -67,10 +67,13 @@ class FrameRules:
         self._drawn = np.zeros(self.max_new_tokens, np.int32)  # main tokens, as indices into main_ids
         self._sampler = core_sampler(self.config.sampling, residual=False)
         self._main_ids = model.main_ids
+        # What ends speech: the last main id, or, in models that have no such id, a frame of nothing but this code.
+        self._end_code: int | None = getattr(model, "end_code", None)
         self.frames = 0
         self.token = -1
         self._frame: Frame | None = None
         self.padded_frames = 0
+        self._is_padded = False
         self.finish_reason: FinishReason | None = None
 
     @property
@@ -84,14 +87,17 @@ class FrameRules:
         return min(max(self.token - self._model.semantic_begin_id, 0), self._model.codebook_size - 1)
 
     def draw(self, logits: Float32) -> bool:
-        """Draw the next main token from logits float32 [C + 1]; False where it is the end of speech.
+        """Draw the next main token from logits, one for each of the model's main ids; False where it is the end of
+        speech.
 
         ModelError for logits with NaN, or with no id that may be drawn.
         """
-        end = len(self._main_ids) - 1
+        end = len(self._main_ids) - 1 if self._end_code is None else -1
         if self.frames < self.config.min_tokens_before_end:
             logits = logits.copy()
-            logits[end] = -np.inf  # in the logits themselves, so that no draw or redraw can give it
+            # In the logits themselves, so that no draw or redraw can give it. A frame that does not begin with the
+            # end's code is not the end.
+            logits[end if self._end_code is None else self._end_code] = -np.inf
         drawn = self._sampler.draw(
             logits, seed=self.seed, step=self.frames, stream=0, history=self._drawn[: self.frames]
         )
@@ -119,10 +125,15 @@ class FrameRules:
     def pad(self, reason: object) -> None:
         """Count the frame that is about to be added as padded, and log why its last codes are 0."""
         self.padded_frames += 1
+        self._is_padded = True
         _log.warning("[generate] frame %d: its last codes are 0: %s", self.frames, reason)
 
-    def add(self, codes: Int32) -> Frame:
-        """Keep codes int32 [N] as the frame of `token`."""
+    def add(self, codes: Int32) -> Frame | None:
+        """Keep codes int32 [N] as the frame of `token`; None where they are the end of speech."""
+        is_padded, self._is_padded = self._is_padded, False  # zeros that the model did not draw are no end
+        if self._end_code is not None and not is_padded and (codes == self._end_code).all():
+            self.finish_reason = "end"
+            return None
         self._codes[:, self.frames] = codes
         self._frame = frame = Frame(self.frames, self.token, codes)
         self.frames += 1
