@@ -10,7 +10,7 @@ from types import ModuleType
 import dualar
 import pytest
 from dualar.families.registry import FAMILIES
-from dualar.gguf import names, qwen3_codec_names, qwen3_names
+from dualar.gguf import csm_names, names, qwen3_codec_names, qwen3_names
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ["runtime", "nn", "models", "bindings"]
@@ -40,6 +40,7 @@ def test_lower_layers_know_no_names() -> None:
         (["names.h", "s2/names.h", "wavenet/names.h"], names, 80),
         (["qwen3_tts/names.h"], qwen3_names, 50),
         (["qwen3_tts/codec_names.h"], qwen3_codec_names, 50),
+        (["csm/names.h"], csm_names, 60),
     ],
 )
 def test_names_agree_between_cpp_and_python(headers: list[str], module: ModuleType, at_least: int) -> None:

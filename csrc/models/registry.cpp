@@ -1,5 +1,8 @@
 #include "models/registry.h"
 
+#include "models/csm/codec.h"
+#include "models/csm/names.h"
+#include "models/csm/recipe.h"
 #include "models/qwen3_tts/codec.h"
 #include "models/qwen3_tts/names.h"
 #include "models/qwen3_tts/recipe.h"
@@ -28,8 +31,10 @@ bool no_speaker(const GgufFile&) { return false; }
 
 constexpr Family kFamilies[] = {
     {names::kArchitecture, names::kCodecTensors, make_recipe<S2Recipe>, make_part<Codec, Dac>, no_speaker, nullptr},
-    {qwen3_names::kArchitecture, qwen3_names::kCodec, make_recipe<Qwen3Recipe>, make_part<Codec, Qwen3Codec>, Qwen3Speaker::present,
-     make_part<SpeakerEncoder, Qwen3Speaker>},
+    {qwen3_names::kArchitecture, qwen3_names::kCodec, make_recipe<Qwen3Recipe>, make_part<Codec, Qwen3Codec>,
+     Qwen3Speaker::present, make_part<SpeakerEncoder, Qwen3Speaker>},
+    {csm_names::kArchitecture, csm_names::kCodec, make_recipe<CsmRecipe>, make_part<Codec, CsmCodec>, no_speaker,
+     nullptr},
 };
 
 }  // namespace

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from dualar.engine import Engine
+from dualar.families.csm import CsmFamily
 from dualar.families.qwen3_tts import Qwen3Family
 from dualar.families.s2 import S2Family
 from dualar.speech.request import StyleOptions
@@ -66,11 +67,20 @@ def _qwen3(checkpoint: str, kind: str) -> Callable[[Path], Path]:
     return write
 
 
+def _csm(folder: Path) -> Path:
+    from dualar.convert.model_file import convert
+    from fixtures import csm
+
+    convert(csm.checkpoint_folder("csm-tiny", folder / "checkpoint"), folder / "csm.gguf", weight_type="f32")
+    return folder / "csm.gguf"
+
+
 MAKERS: dict[str, Maker] = {
     "s2": Maker(S2Family.architecture, _s2),
     "qwen3-tts base": Maker(Qwen3Family.architecture, _qwen3("tiny", "base"), needs_voice=True),
     "qwen3-tts custom_voice": Maker(
         Qwen3Family.architecture, _qwen3("tiny-eq", "custom_voice"), {"speaker": "ryan"}, has_voices=False
     ),
+    "csm": Maker(CsmFamily.architecture, _csm),
 }
 """Name of a case -> how its model is made; at least one for each family."""

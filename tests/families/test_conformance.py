@@ -5,6 +5,7 @@ The models have random weights: what they say is noise, and the same noise howev
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -189,7 +190,7 @@ def test_columns_that_do_not_fit_are_the_callers_fault(case: Case, change: str) 
         columns = columns[:, :0]
     else:
         columns[-1, 0] = model.codebook_size if change == "high" else -7
-    wrong = columns if isinstance(prompt, np.ndarray) else type(prompt)(columns, prompt.trailing)
+    wrong = columns if isinstance(prompt, np.ndarray) else dataclasses.replace(prompt, columns=columns)
     with pytest.raises((ValueError, TypeError), match="expected"):
         case.engine.generate(wrong, max_new_tokens=2, sampling=dualar.SamplingConfig.hf())
 

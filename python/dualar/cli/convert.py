@@ -43,7 +43,7 @@ def convert(
     quiet: common.QuietOption = False,
     verbose: common.VerboseOption = 0,
 ) -> None:
-    """Convert a published checkpoint (S2, S1; Qwen3-TTS, 12 Hz) to one GGUF file, its tokenizer inside.
+    """Convert a published checkpoint (S2, S1; Qwen3-TTS, 12 Hz; CSM) to one GGUF file, its tokenizer inside.
 
     Before writing, it prints what will be written: parts, types and size, and the tensors that have no use.
     """

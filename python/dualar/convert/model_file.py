@@ -22,7 +22,7 @@ from dualar.convert.published import read_json
 from dualar.convert.quantize import check_type, to_bytes, type_of
 from dualar.gguf import names
 
-FAMILIES = {"qwen3_tts": "qwen3_tts", "fish_qwen3_omni": "s2", "dual_ar": "s2"}
+FAMILIES = {"qwen3_tts": "qwen3_tts", "fish_qwen3_omni": "s2", "dual_ar": "s2", "csm": "csm"}
 """config.json's model_type -> the module here that has `model_file(folder)`."""
 
 

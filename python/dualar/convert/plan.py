@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from dualar._native import _core
-from dualar.convert.checkpoint import Checkpoint, Float32, not_floats
+from dualar.convert.checkpoint import Checkpoint, Float32, Stored, not_floats
 from dualar.convert.published import shown
 
 Combine = Callable[[list[Float32]], Float32]
@@ -38,15 +38,11 @@ class Storage(Enum):
 
 @dataclass(frozen=True)
 class Source:
-    """A tensor of the checkpoint and the shape that it must have."""
+    """A tensor of the checkpoint and the shape that it must have. cut: the part of it that is taken, by default all."""
 
     name: str
     shape: tuple[int, ...]
-
-    @property
-    def row(self) -> int:
-        """Values of a row of the first axis."""
-        return prod(self.shape[1:])
+    cut: Callable[[Stored], Stored] = lambda whole: whole
 
 
 @dataclass(frozen=True)
@@ -66,11 +62,12 @@ class Planned:
         (or one row). ModelError where one is NaN or infinite."""
         groups = [(source,) for source in self.sources] if self.stacked else [self.sources]
         for group in groups:
-            rows = group[0].shape[0]
-            step = max(1, values // max(1, *(source.row for source in group)))
+            found = [source.cut(checkpoint.tensors[source.name]) for source in group]
+            rows = found[0].shape[0]
+            step = max(1, values // max(1, *(prod(stored.shape[1:]) for stored in found)))
             for first in range(0, rows, step):
                 last = min(first + step, rows)
-                made = self.combine([checkpoint.tensors[source.name].rows(first, last) for source in group])
+                made = self.combine([stored.rows(first, last) for stored in found])
                 self._check(made, first, last, group, checkpoint.source)
                 yield np.ascontiguousarray(made)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dualar._native import _core
 from dualar.families.base import Family
+from dualar.families.csm import CsmFamily
 from dualar.families.qwen3_tts import Qwen3Family
 from dualar.families.s2 import S2Family
 from dualar.gguf import names
 
-FAMILIES: tuple[type[Family], ...] = (S2Family, Qwen3Family)
+FAMILIES: tuple[type[Family], ...] = (S2Family, Qwen3Family, CsmFamily)
 
 
 def kind_of(architecture: object) -> type[Family] | None:
