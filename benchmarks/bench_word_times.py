@@ -1,12 +1,11 @@
-"""How far the word times of the package's voice are from flite's own, and what finding them costs.
+"""How far the word times of the package's voice are from its teacher's own, and what finding them costs.
 
-    python benchmarks/bench_word_times.py [MODEL] [--phrases 60] [--json]
+    python benchmarks/bench_word_times.py --data DATA --run RUN [MODEL] [--sentences 60] [--json]
 
-flite, whose voice `slt` the package's was trained on, speaks each held-out phrase and says when each phone begins. Its
-recording is encoded, and the model is given these codes frame by frame, so that both mean the same sound; the words'
-starts and ends are then found as `word_times=True` finds them. Cost: a frame with word times beside one without, in
-turn. Needs `flite` and `pip install dualar[test]`. Owns what is measured; leaves the phones of flite to
-`training/align.py`.
+DATA and RUN are the folders of the voice's training (`training/README.md`). The teacher spoke the sentences of the
+first shard, of which the first 200 were not trained on, and said how long each phoneme takes. The model is given the
+codes of that sound frame by frame, so that both mean the same sound; the words' starts and ends are then found as
+`word_times=True` finds them. Cost: a frame with word times beside one without, in turn. Owns what is measured.
 """
 
 from __future__ import annotations
@@ -15,41 +14,76 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import dualar
 import numpy as np
+import numpy.typing as npt
 import report
 from dualar.families.base import Style
 from dualar.generation.word_times import WordPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from training.align import assign_words, lexicon, phones, units
-from training.data import LEAD, SAMPLE_RATE, speak
-from training.domain import held_out
+from training.data import SAMPLE_RATE, UNIT
+from training.shards import Quantization
+from training.text import INVENTORY, PAUSES
+from training.train_lm import HELD_BACK
 
 
-def source_words(text: str) -> list[tuple[float, float]]:
-    """(start, end) in seconds of each word of the text, as flite says, in the recording that `speak` makes."""
-    listed = [unit for unit in units(text) if unit != ","]
-    known = lexicon(listed)
-    loud = [entry for entry in phones(text) if entry[0] != "pau"]
-    owners = assign_words([p for p, _, _ in loud], [(p, i) for i, word in enumerate(listed) for p in known[word]])
-    begin = loud[0][1] - LEAD / SAMPLE_RATE
-    spans: dict[int, tuple[float, float]] = {}
-    for owner, (_, start, end) in zip(owners, loud, strict=True):
-        spans[owner] = spans.get(owner, (start - begin, 0.0))[0], end - begin
-    return [spans[i] for i in sorted(spans)]
+@dataclass(frozen=True)
+class Said:
+    """A sentence that the teacher spoke. words: (start, end) in seconds of each; codes int32 [N, T]."""
+
+    text: str
+    phonemes: str
+    words: list[tuple[float, float]]
+    codes: npt.NDArray[np.int32]
 
 
-def forced_words(engine: dualar.Engine, text: str) -> list[tuple[float, float]]:
-    """The same as the model hears it, given the codes of flite's recording."""
-    codec, model, parts = engine.codec, engine.model, engine.parts
-    samples = speak(text).astype(np.float32) / 32768
-    codes = codec.encode(samples, sample_rate=SAMPLE_RATE)
-    prompt = parts.family.build_prompt(text, model=model, tokenizer=parts.tokenizer, voice=None, style=Style())
-    found = parts.family.word_map(text, tokenizer=parts.tokenizer, samples_per_frame=codec.samples_per_frame)
+def word_spans(phonemes: str, durations: list[int], skipped: float) -> list[tuple[float, float]]:
+    """(start, end) in seconds of each run of phonemes. durations: of the silence before, of each character and of the
+    silence after, in UNIT; skipped: seconds cut at the start."""
+    ends = [at * UNIT - skipped for at in accumulate(durations)]
+    spans: list[tuple[float, float]] = []
+    inside = False
+    for i, character in enumerate(phonemes):
+        spoken = character not in PAUSES
+        if spoken and inside:
+            spans[-1] = spans[-1][0], ends[i + 1]
+        elif spoken:
+            spans.append((ends[i], ends[i + 1]))
+        inside = spoken
+    return spans
+
+
+def held_back(data: Path, run: Path, count: int) -> list[Said]:
+    """Sentences that were not trained on, with the codes that the quantizer gives of the teacher's sound."""
+    import torch
+
+    quantization = Quantization.load(run / "quantizer.pt")
+    found: list[Said] = []
+    frame = character = 0
+    with np.load(data / "0000.npz") as content:
+        codes = quantization.codes(torch.from_numpy(content["analysis"])).numpy().astype(np.int32)
+        durations = content["durations"].tolist()
+        each = (content["texts"].tolist(), content["phonemes"].tolist(), content["skipped"], content["frames"])
+        for text, phonemes, skipped, frames in list(zip(*each, strict=True))[:HELD_BACK]:
+            own = durations[character : character + len(phonemes) + 2]
+            if INVENTORY.issuperset(phonemes) and len(found) < count:
+                spans = word_spans(phonemes, own, int(skipped) / SAMPLE_RATE)
+                found.append(Said(text, phonemes, spans, np.ascontiguousarray(codes[:, frame : frame + int(frames)])))
+            frame, character = frame + int(frames), character + len(phonemes) + 2
+    return found
+
+
+def forced_words(engine: dualar.Engine, said: Said) -> list[tuple[float, float]]:
+    """The same as the model hears it, given the codes of the teacher's sound."""
+    codec, model, parts, codes = engine.codec, engine.model, engine.parts, said.codes
+    prompt = parts.family.build_prompt(said.text, model=model, tokenizer=parts.tokenizer, voice=None, style=Style())
+    found = parts.family.word_map(said.text, tokenizer=parts.tokenizer, samples_per_frame=codec.samples_per_frame)
     path = WordPath(found)
     session = model.session(max_positions=prompt.shape[1] + codes.shape[1])
     session.watch(*found.span(prompt.shape[1]))
@@ -75,22 +109,27 @@ def cost(engine: dualar.Engine, texts: list[str]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", type=Path, help="a GGUF file; default: the voice in the package")
-    parser.add_argument("--phrases", type=int, default=60)
+    parser.add_argument("--data", type=Path, required=True, help="the shards of training/data.py")
+    parser.add_argument("--run", type=Path, required=True, help="where the training left quantizer.pt")
+    parser.add_argument("--sentences", type=int, default=60)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     report.use_threads(1)
     errors, skipped = [], 0
     began = time.perf_counter()
     with dualar.load(options.model, threads=1) as engine:
-        phrases = held_out()[: options.phrases]
-        for text in phrases:
-            wanted, found = source_words(text), forced_words(engine, text)
-            if len(wanted) != len(found):
+        sentences = held_back(options.data, options.run, options.sentences)
+        for said in sentences:
+            if engine.spoken(said.text).phonemes != said.phonemes:  # the teacher read it otherwise
                 skipped += 1
                 continue
-            errors.append(1e3 * (np.array(found) - np.array(wanted)))
-        spent = cost(engine, phrases[:10])
-    told: dict[str, object] = {"phrases": len(errors), "phrases with another number of words": skipped}
+            found = forced_words(engine, said)
+            if len(said.words) != len(found):  # one written word may be several spoken ones
+                skipped += 1
+                continue
+            errors.append(1e3 * (np.array(found) - np.array(said.words)))
+        spent = cost(engine, [said.text for said in sentences[:10]])
+    told: dict[str, object] = {"sentences": len(errors), "read otherwise": skipped}
     joined = np.concatenate(errors)
     for name, part in (("starts", joined[:, 0]), ("ends", joined[:, 1]), ("both", joined.ravel())):
         median, most, worst = (round(float(q)) for q in np.quantile(np.abs(part), (0.5, 0.95, 1)))

@@ -177,8 +177,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(
 def test_a_partial_file_takes_its_place_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A further Ctrl-C while --keep-partial copies leaves what was there."""
     output = Output.of(
-        tmp_path / "a.wav", codes=None, subtype="PCM_16", stream=False, frames_per_chunk=None, stdout_format=None,
-        levels=Levels(),
+        tmp_path / "a.wav", codes=None, subtitles=None, subtype="PCM_16", stream=False, frames_per_chunk=None,
+        stdout_format=None, levels=Levels(),
     )  # fmt: skip
     files = narrating.Files(output=output, job=None, continued=False)
     output.path.write_bytes(b"before")

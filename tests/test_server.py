@@ -246,8 +246,8 @@ def test_events_tell_when_words_are_heard(running: ServerProcess, voice: dualar.
 
 def test_the_openai_clients_lists_and_errors(client: openai.OpenAI) -> None:
     listed = client.models.list().data
-    assert [model.id for model in listed] == ["slt-commands"]
-    assert client.models.retrieve("slt-commands").owned_by == "dualar"
+    assert [model.id for model in listed] == ["english-heart"]
+    assert client.models.retrieve("english-heart").owned_by == "dualar"
     with pytest.raises(openai.NotFoundError) as missing:
         client.models.retrieve("gpt-9")
     assert missing.value.code == "model_not_found"
@@ -262,8 +262,8 @@ def test_voices_are_listed_in_the_shapes_that_clients_read(running: ServerProces
     assert voices["object"] == "list" and voices["data"] == voices["voices"]
     assert [(voice["id"], voice["name"]) for voice in voices["voices"]] == [("default", "default")]
     assert HTTP.get(base + "/audio/voices?legacy=true").json() == {"voices": ["default"]}
-    assert HTTP.get(base + "/audio/voices", params={"model": "slt-commands"}).json() == voices
-    assert HTTP.get(base + "/audio/models").json()["models"] == [{"id": "slt-commands"}]
+    assert HTTP.get(base + "/audio/voices", params={"model": "english-heart"}).json() == voices
+    assert HTTP.get(base + "/audio/models").json()["models"] == [{"id": "english-heart"}]
 
 
 # ------------------------------------------------------------------ what is refused

@@ -142,11 +142,11 @@ def test_errors_are_shown(page: Any) -> None:
 
 
 @needs_browser
-def test_unknown_words_are_marked_while_typing(page: Any) -> None:
-    typed(page, "turn off the zeppelin")
-    wait(lambda: field(page, "unknown").text == "This voice does not know: zeppelin")
+def test_guessed_words_are_marked_while_typing(page: Any) -> None:
+    typed(page, "turn off the blorptastic lamp")
+    wait(lambda: field(page, "guessed").text == "Guessed from their letters: blorptastic")
     marked = page.execute_script("return [...document.querySelectorAll('#marks mark')].map((m) => m.textContent)")
-    assert marked == ["zeppelin"]
+    assert marked == ["blorptastic"]
 
 
 @needs_browser

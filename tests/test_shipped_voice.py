@@ -1,9 +1,8 @@
 """The voice in the package: it speaks, ends, and is understood by a free recogniser. `benchmarks/bench_voice.py` tells
-how well; here ten of its phrases, which were not trained on, are held against a bound that a broken voice misses."""
+how well, with an open recogniser; here some of its sentences are held against a bound that a broken voice misses."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +10,9 @@ import dualar
 import numpy as np
 import pytest
 from dualar.cli.main import app
-from dualar.default_voice import default_model, unknown_words
+from dualar.default_voice import default_model
+from recogniser import Recogniser, bigram_model, error_rate, spoken_words, word_errors
 from typer.testing import CliRunner
-
-from training.domain import held_out, training_sentences, written_forms
-from training.recognise import Recogniser, bigram_model, error_rate, spoken_words, word_errors
 
 
 def _shipped() -> bool:
@@ -27,6 +24,22 @@ def _shipped() -> bool:
 
 pytestmark = pytest.mark.skipif(not _shipped(), reason="this build has no voice of its own: see training/README.md")
 
+SENTENCES = [
+    "Help the woman get back to her feet.",
+    "The beauty of the view stunned the young boy.",
+    "Can you tell me where the nearest train station is?",
+    "Please restart the server before you install the update.",
+    "How many people live in Australia?",
+    "We should probably leave before the traffic gets worse.",
+    "The committee postponed the vote until next Thursday.",
+    "Two thirds of the planet is covered by water.",
+    "The village has one school, one church, and no traffic lights.",
+    "Could I have the bill, please?",
+    "Do you know anyone who can repair a piano?",
+    "The old bridge was built by Roman soldiers.",
+]
+"""Of the benchmark's sentences, on which the voice was not trained; those of them that are in words alone."""
+
 
 @pytest.fixture(scope="module")
 def voice() -> Iterator[dualar.Engine]:
@@ -34,30 +47,44 @@ def voice() -> Iterator[dualar.Engine]:
         yield engine
 
 
+@pytest.fixture(scope="module")
+def recogniser(tmp_path_factory: pytest.TempPathFactory) -> Recogniser:
+    """Bound to the words of the sentences, each of which may follow any other."""
+    pytest.importorskip("pocketsphinx", reason="pip install dualar[test]")
+    path = tmp_path_factory.mktemp("model") / "sentences.arpa"
+    path.write_text(bigram_model([text.replace("?", ".") for text in SENTENCES]))
+    return Recogniser(path)
+
+
 def test_it_is_small_and_whole(voice: dualar.Engine) -> None:
     assert default_model().stat().st_size <= 12_000_000
     assert voice.tokenizer is not None
     assert voice.codec.sample_rate == 16000 and voice.codec.num_codebooks == voice.model.num_codebooks
+    assert voice.sampling == dualar.SamplingConfig.fish(temperature=0.4, residual_temperature=0.2, ras_window=0)
 
 
 def test_say_needs_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DUALAR_MODEL", raising=False)
     out = tmp_path / "out.wav"
-    result = CliRunner().invoke(app, ["say", "seven three nine", "-o", str(out), "--seed", "1"], prog_name="dualar")
+    words = ["say", "Whatever comes to mind.", "-o", str(out), "--seed", "1"]
+    result = CliRunner().invoke(app, words, prog_name="dualar")
     assert result.exit_code == 0, result.output
+    assert "guessed" not in result.stderr
     assert 0.8 < dualar.read_audio(out)[0].size / 16000 < 3
 
 
-def test_words_that_it_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guessed_words_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DUALAR_MODEL", raising=False)
-    for text in (*held_out(), *(written_forms(text, random.Random(0)) for text in held_out())):
-        assert unknown_words(text) == []
-    assert unknown_words("One o\u2019clock: Hello there, 7 there!") == ["there", "7"]
-    out = tmp_path / "out.wav"
-    result = CliRunner().invoke(app, ["say", "Hello there.", "-o", str(out), "--seed", "1"], prog_name="dualar")
-    assert result.exit_code == 0 and "does not know: there\n" in result.stderr
-    result = CliRunner().invoke(app, ["say", "Hello.", "-o", str(out), "--seed", "1", "--force"], prog_name="dualar")
-    assert result.exit_code == 0 and "does not know" not in result.stderr
+    words = ["say", "A blorptastic day.", "-o", str(tmp_path / "out.wav"), "--seed", "1"]
+    result = CliRunner().invoke(app, words, prog_name="dualar")
+    assert result.exit_code == 0 and "guessed from their letters: blorptastic;" in result.stderr
+    result = CliRunner().invoke(app, [*words, "--force", "--quiet"], prog_name="dualar")
+    assert result.exit_code == 0 and "guessed" not in result.stderr
+
+
+def test_another_script_is_refused(voice: dualar.Engine) -> None:
+    with pytest.raises(ValueError, match="expected English, got Cyrillic letters"):
+        voice.synthesize("Добрый день.")
 
 
 def test_it_has_one_voice_and_says_pieces_alone(voice: dualar.Engine) -> None:
@@ -69,35 +96,32 @@ def test_it_has_one_voice_and_says_pieces_alone(voice: dualar.Engine) -> None:
     np.testing.assert_array_equal(narration.pieces[1].codes, alone.codes)
 
 
-def test_a_long_text_is_said_sentence_by_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pocketsphinx", reason="pip install dualar[test]")
+def test_a_long_text_is_said_sentence_by_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recogniser: Recogniser
+) -> None:
     monkeypatch.delenv("DUALAR_MODEL", raising=False)
-    sentences = ["Good morning.", "The door is open.", "Turn on the kitchen light.", "It is noon.", "See you tomorrow."]
-    out, text = tmp_path / "out.wav", " ".join(sentences)
+    out, text = tmp_path / "out.wav", " ".join(SENTENCES[:4])
     result = CliRunner().invoke(app, ["say", text, "-o", str(out), "--seed", "1", "--rows", "4"], prog_name="dualar")
-    assert result.exit_code == 0 and f"{len(sentences)} pieces" in result.stderr
-    (tmp_path / "domain.arpa").write_text(bigram_model(training_sentences(3000)))
-    heard = Recogniser(tmp_path / "domain.arpa").words(dualar.read_audio(out)[0].reshape(-1))
-    assert word_errors(spoken_words(text.replace(".", "").lower()), heard) <= 4, heard
+    assert result.exit_code == 0 and "4 pieces" in result.stderr
+    heard = recogniser.words(dualar.read_audio(out)[0].reshape(-1))
+    wanted = [word for sentence in SENTENCES[:4] for word in spoken_words(sentence.replace("?", ""))]
+    assert word_errors(wanted, heard) <= 0.2 * len(wanted), heard
 
 
-def test_it_is_understood(voice: dualar.Engine, tmp_path: Path) -> None:
-    pytest.importorskip("pocketsphinx", reason="pip install dualar[test]")
-    (tmp_path / "domain.arpa").write_text(bigram_model(training_sentences(3000)))
-    recogniser = Recogniser(tmp_path / "domain.arpa")
+def test_it_is_understood(voice: dualar.Engine, recogniser: Recogniser) -> None:
     pairs = []
-    for i, text in enumerate(held_out()[:10]):
+    for i, text in enumerate(SENTENCES):
         audio = voice.synthesize(text, seed=i)
         assert audio.finish_reason == "end", text
         assert np.isfinite(audio.samples).all() and np.abs(audio.samples).max() < 1
-        pairs.append((text, recogniser.words(audio.samples)))
+        pairs.append((text.replace("?", ""), recogniser.words(audio.samples)))
     assert error_rate(pairs) <= 0.2, pairs
 
 
 def test_it_says_when_each_word_is_heard(voice: dualar.Engine) -> None:
     if not voice.model.alignment_heads:
         pytest.skip("this build's voice names no alignment heads")
-    for seed, text in enumerate(held_out()[:5]):
+    for seed, text in enumerate(SENTENCES[:5]):
         audio = voice.synthesize(text, seed=seed, word_times=True)
         assert audio.words is not None
         assert [word.text for word in audio.words] == [word.strip(",.?") for word in text.split()]

@@ -62,15 +62,6 @@ def pitch(samples: Tensor, sample_rate: int, step: int = 320) -> tuple[Tensor, T
     return torch.where(held.isnan(), log_pitch.nanmean(), held), voiced.float()
 
 
-def features(samples: Tensor, sample_rate: int, samples_per_frame: int) -> Tensor:
-    """[n] -> [n / samples_per_frame, F], what the quantizer approximates."""
-    mel = log_mel(samples, sample_rate)
-    log_pitch, voiced = pitch(samples, sample_rate)
-    frames = len(samples) // samples_per_frame
-    parts = (mel, PITCH_WEIGHT * log_pitch[:, None], VOICING_WEIGHT * voiced[:, None])
-    return torch.cat([part.reshape(frames, -1) for part in parts], 1)
-
-
 def principal_directions(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """values [n, F] -> their mean [F], the directions [F, count] of most variance."""
     mean = values.mean(0)

@@ -15,7 +15,7 @@ import dualar
 import numpy as np
 import soundfile
 
-TEXT = "Good morning, turn on the kitchen light at seven thirty."
+TEXT = "The birch canoe slid on the smooth planks at 9:45."
 SEED = 7
 HERE = Path(__file__).parent
 WIDTH, WAVE, SPECTRUM = 880, 110, 160  # pixels

@@ -80,7 +80,6 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "base.gguf": _qwen3("tiny"),
     "Qwen3-TTS-12Hz-0.6B-CustomVoice": _checkpoint("tiny-eq"),
     "convert s2-pro ": _published,
-    "english-phonemes.gguf": _phonemes,
     "wavenet.gguf": _wavenet,
     "anna.wav": _recording,
     "recording.flac": _recording,

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dualar.cli import common
+
+if TYPE_CHECKING:
+    from dualar.text.frontend import TextFrontend
 
 LexiconOption = Annotated[
     Path | None,
@@ -39,5 +42,11 @@ def show(text: str, model: Path, lexicon: Path | None) -> None:
         common.fail(f"[phonemes] expected a model that reads phonemes, got {model}, which reads letters", common.FAILED)
     for piece in plan(text, longest_text=family.longest_text).pieces:
         typer.echo(family.frontend.speak(piece.text).phonemes)
-    if unknown := family.frontend.unknown_words(text):
-        common.note(f"guessed from their letters: {', '.join(unknown)}; correct them with /…/ or --lexicon")
+    tell_of_guesses(family.frontend, text)
+
+
+def tell_of_guesses(frontend: TextFrontend | None, text: str) -> None:
+    """Tell which words a front end does not know, so that a wrong guess is no riddle."""
+    if frontend is not None and (unknown := frontend.unknown_words(text)):
+        shown = ", ".join(unknown[:10]) + (", …" if len(unknown) > 10 else "")
+        common.note(f"guessed from their letters: {shown}; correct them with /…/ or --lexicon")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import typer
 
-from dualar import default_voice
 from dualar.cli import common, narrating, phonemes_shown, speaking, text_input
 from dualar.cli import say_options as options
 from dualar.cli.output import Levels, Output
@@ -91,12 +90,12 @@ def say(
         is_long = pieces.is_long or continue_from is not None
         job = narrating.job_for(target, continue_from, force=force) if is_long else None
         reference = None if voice is None else common.find_voice(voice)  # an unknown one is refused before loading
-        if not quiet and model == default_voice.path():
-            _warn_of_unknown_words(words)
         with Engine(
             opened, device=device, threads=threads, fast_ar=fast_ar, kv_type=kv_type, tokenizer=tokenizer,
             im_end_id=im_end_id, lexicon=lexicon,
         ) as engine:  # fmt: skip
+            if not quiet:
+                phonemes_shown.tell_of_guesses(engine.parts.family.frontend, words)
             request = SpeechRequest(
                 text=words, voice=reference, language=language, speaker=speaker, instruct=instruct, seed=seed,
                 sampling=engine.sampling.with_options(**chosen) if sampling is None else sampling,
@@ -108,11 +107,3 @@ def say(
                 narrating.narrate(engine, request, pieces, files, quiet=quiet, keep_partial=keep_partial)
             else:
                 speaking.speak(engine, request, target, quiet=quiet, keep_partial=keep_partial)
-
-
-def _warn_of_unknown_words(words: str) -> None:
-    if unknown := default_voice.unknown_words(words):
-        common.note(
-            "warning: the package's voice says numbers, times, dates and simple commands, written in words; these "
-            f"words it does not know: {', '.join(unknown[:10])}{', …' if len(unknown) > 10 else ''}"
-        )

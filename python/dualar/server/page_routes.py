@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from dualar import default_voice
 from dualar.narration.plan import plan
 from dualar.server.errors import ApiError
 from dualar.server.schemas import parse_json
@@ -30,7 +29,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-_EXAMPLE = "Turn off the light in the kitchen at seven thirty."
+_EXAMPLE = "The train to Edinburgh leaves at 9:45, from platform three."
 
 
 def page_routes(service: Service) -> list[BaseRoute]:
@@ -46,7 +45,7 @@ def page_routes(service: Service) -> list[BaseRoute]:
         return _answer(request, found)
 
     async def about(request: Request) -> Response:
-        note = "numbers, times, dates and simple commands" if service.has_words else f"on {service.engine.device}"
+        note = f"on {service.engine.device}"
         limit = service.config.max_characters
         return JSONResponse(
             {"model": service.model_name, "note": note, "example": _EXAMPLE[:limit], "max_characters": limit}
@@ -84,7 +83,7 @@ def _answer(request: Request, file: tuple[bytes, str, str]) -> Response:
 
 
 def _checked(service: Service, body: bytes) -> dict[str, Any]:
-    """How many pieces a text is spoken in, and which words the voice does not know; not for the event loop."""
+    """How many pieces a text is spoken in, and whose words' sound is guessed; not for the event loop."""
     text = parse_json(body).get("text")
     if not isinstance(text, str) or len(text) > service.config.max_characters:
         raise ApiError(400, f"[text] expected at most {service.config.max_characters} characters", param="text")
@@ -92,4 +91,5 @@ def _checked(service: Service, body: bytes) -> dict[str, Any]:
         pieces = len(plan(text, longest_text=service.parts.family.longest_text).pieces)
     except ValueError:  # nothing to speak
         pieces = 0
-    return {"pieces": pieces, "unknown": default_voice.unknown_words(text) if service.has_words else []}
+    frontend = service.parts.family.frontend
+    return {"pieces": pieces, "guessed": [] if frontend is None else frontend.unknown_words(text)}

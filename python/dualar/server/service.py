@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dualar import default_voice
 from dualar.engine import Engine
 from dualar.families.base import Turn
 from dualar.server.config import ServerConfig
@@ -41,7 +40,6 @@ class Service:
         self.parts = engine.parts
         self.parts.codec, self.parts.model  # noqa: B018  # told now where the file lacks one
         self.model_name = Path(engine.path).stem
-        self.has_words = Path(engine.path) == default_voice.path()
         self.created = int(time.time())
         self.metrics = Metrics()
         self.voices = VoiceBook(self.parts, config.voices)

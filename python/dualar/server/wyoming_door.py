@@ -194,7 +194,12 @@ class _Caller:
 
     def _info(self) -> Info:
         by = Attribution(name="dualar", url="")
-        languages = ["en"] if self._service.has_words else ["en", "zh", "de", "es", "fr", "it", "ja", "ko", "pt", "ru"]
+        frontend = self._service.parts.family.frontend
+        languages = (
+            list(frontend.languages)
+            if frontend is not None
+            else ["en", "zh", "de", "es", "fr", "it", "ja", "ko", "pt", "ru"]
+        )
         voices = [
             TtsVoice(
                 name=name, attribution=by, installed=True, description=name, version=__version__, languages=languages

@@ -18,6 +18,9 @@ from dualar.text.spoken import Spoken
 class TextFrontend(Protocol):
     """One front end, with the lexicon that a user gave."""
 
+    languages: tuple[str, ...]
+    """Those that it reads, as ISO 639-1 codes."""
+
     def speak(self, text: str) -> Spoken:
         """How the text is spoken; ValueError for another script, nothing to speak, or unknown phonemes."""
         ...

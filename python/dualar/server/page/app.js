@@ -162,21 +162,21 @@ function changed() {
     if (mine !== typed) return;
     const text = at("text").value;
     try {
-      const { unknown } = await (await server.post("/page/check", { text })).json();
-      if (mine === typed) mark(text, unknown);
+      const { guessed } = await (await server.post("/page/check", { text })).json();
+      if (mine === typed) mark(text, guessed);
     } catch { mark(text, []); }
   }, 200);
 }
 
-function mark(text, unknown) {
-  const marks = at("marks"), words = new Set(unknown);
+function mark(text, guessed) {
+  const marks = at("marks"), words = new Set(guessed);
   marks.replaceChildren(...text.split(/([\s,.;:!?]+)/).map((part) => {
     if (!words.has(part)) return document.createTextNode(part);
     const made = document.createElement("mark");
     made.textContent = part;
     return made;
   }));
-  at("unknown").textContent = unknown.length ? `This voice does not know: ${unknown.join(", ")}` : "";
+  at("guessed").textContent = guessed.length ? `Guessed from their letters: ${guessed.join(", ")}` : "";
 }
 
 function code() {

@@ -23,6 +23,8 @@ class EnglishFrontend:
     """Text to phonemes. A word is said as `lexicon` has it, else as the package's list has it, else by its letters;
     `/…/` with a stress mark in it, as in `/nˈis/`, is taken as it stands."""
 
+    languages: tuple[str, ...] = ("en",)
+
     def __init__(self, lexicon: Mapping[str, str] | None = None) -> None:
         """lexicon: words in lower case with their phonemes. ValueError for phonemes that there are not."""
         self._lexicon = dict(lexicon or {})

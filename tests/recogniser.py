@@ -1,4 +1,4 @@
-"""Word errors by a free recogniser: `pocketsphinx`, bound to the domain's words by a bigram model of its sentences.
+"""Word errors by a free recogniser: `pocketsphinx`, bound to some sentences' words by a bigram model of them.
 
 Owns the language model, the recogniser and the count of errors. numpy and pocketsphinx only.
 """

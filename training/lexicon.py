@@ -1,6 +1,6 @@
 """Make the package's English lexicon, from the two lists of `misaki` that come with the teacher, and from CMUdict.
 
-    python -m training.english.lexicon --cmudict cmudict.dict --out python/dualar/resources/english.lexicon
+    python -m training.lexicon --cmudict cmudict.dict --out python/dualar/resources/english.lexicon
 
 One line a word, sorted by its bytes: the word, a tab, its phonemes; for a word that is said in several ways, further
 fields `TAG=phonemes`. The lists are under the Apache licence 2.0 (hexgrad/misaki 0.9.4: us_gold.json, us_silver.json).
@@ -16,7 +16,7 @@ import json
 import re
 from pathlib import Path
 
-from training.english.text import INVENTORY, VOWELS
+from training.text import INVENTORY, VOWELS
 
 TAGS = {tag: tag for tag in ("NOUN", "VERB", "ADJ", "ADV", "VBD", "VBN", "VBP", "DT")} | {"None": "END"}
 """The lists' tags, and ours: END is the way that a word is said at the end of a phrase."""

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from training.analysis import assign
-from training.english.data import FRAME, SAMPLE_RATE, UNIT
-from training.english.text import INVENTORY, spoken_tokens
+from training.data import FRAME, SAMPLE_RATE, UNIT
+from training.text import INVENTORY, spoken_tokens
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Train the letter-to-sound model for words that the lexicon lacks: letters -> phonemes, learnt from the lexicon.
 
-    python -m training.english.train_letters --lexicon python/dualar/resources/english.lexicon \
+    python -m training.train_letters --lexicon python/dualar/resources/english.lexicon \
         --out python/dualar/resources/english-letters.npz --minutes 4
 
 A bidirectional GRU over the letters, each of which makes two outputs, trained with CTC (Graves et al., 2006): no
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.english.text import CONSONANTS, STRESS, VOWELS
+from training.text import CONSONANTS, STRESS, VOWELS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz'"
 SOUNDS = [

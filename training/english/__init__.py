@@ -1,1 +1,0 @@
-"""The trainer of a voice for any English sentence: README.md tells how. The architecture is `training/`'s."""
