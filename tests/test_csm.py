@@ -262,6 +262,16 @@ def test_every_type_speaks(kind: str, tmp_path: Path) -> None:
         assert np.isfinite(made.samples).all() and made.samples.size == 1920 * made.codes.shape[1]
 
 
+def test_the_server_offers_speakers_by_number(paths: dict[str, Path]) -> None:
+    from dualar.server.voices import VoiceBook
+
+    with dualar.load(paths["csm-tiny"], threads=1) as engine:
+        book = VoiceBook(engine.parts, None)
+        assert book.names()[1:4] == ["0", "1", "2"] and book.options("3") == {"speaker": "3"}
+        spoken = [engine.synthesize("Hello.", max_new_tokens=3, seed=1, speaker=name).codes for name in ("0", "3")]
+    assert not np.array_equal(*spoken)
+
+
 def test_defaults(paths: dict[str, Path], tmp_path: Path) -> None:
     folder = csm.checkpoint_folder("csm-tiny", tmp_path / "c")
     assert "top_k" not in json.loads((folder / "generation_config.json").read_text())

@@ -26,6 +26,7 @@ _DEFAULTS = {"temperature": 0.9, "top_k": 50, "top_p": 1.0, "repetition_penalty"
 _SAMPLING = {"temperature": keys.TEMPERATURE, "top_k": keys.TOP_K, "top_p": keys.TOP_P}
 _DEPTH_SAMPLING = {"temperature": keys.DEPTH_TEMPERATURE, "top_k": keys.DEPTH_TOP_K, "top_p": keys.DEPTH_TOP_P}
 
+_SPEAKERS = tuple(map(str, range(10)))  # to choose among in a list; a request may name any number
 _GEOMETRY: Rows = [
     (
         "Backbone",
@@ -86,6 +87,10 @@ class CsmFamily(Family):
             self._sampling = HFSampling(**main, **differing)
         except ValueError as error:
             raise _core.ModelError(f"[load] {file.path}: {error}") from error
+
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        return _SPEAKERS
 
     @property
     def sampling(self) -> SamplingConfig:
