@@ -21,6 +21,7 @@ from dualar.generation.generate import generate
 from dualar.sampling.chains import probabilities
 from dualar.text.tokenizer import METADATA_KEY, Tokenizer
 from fixtures import csm
+from fixtures.qwen3 import read_f32, write_safetensors
 
 GREEDY = SamplingConfig.hf(temperature=0, repetition_penalty=1)
 HIDDEN, LOGITS = 5e-4, 2e-3  # as the golden's makers suggest, for logits of up to 70
@@ -226,15 +227,15 @@ def test_what_a_prompt_refuses(tokenizer: Tokenizer) -> None:
 def test_other_layouts_are_the_same_model(name: str, layout: str, model: ModelOf, tmp_path: Path) -> None:
     folder = csm.checkpoint_folder(name, tmp_path / name)
     if layout == "original":
-        both = csm.read_f32(folder / "model.safetensors")
+        both = read_f32(folder / "model.safetensors")
         table = both.pop("backbone_model.embed_tokens.embed_audio_tokens.weight", None)
         assert table is None or np.array_equal(table, both["depth_decoder.model.embed_tokens.weight"])
-        csm.write_safetensors(folder / "model.safetensors", both)
+        write_safetensors(folder / "model.safetensors", both)
         csm.to_original_layout(folder)
     elif layout == "twice":
-        tensors = csm.read_f32(folder / "model.safetensors")
+        tensors = read_f32(folder / "model.safetensors")
         table = tensors["depth_decoder.model.embed_tokens.weight"]
-        csm.write_safetensors(
+        write_safetensors(
             folder / "model.safetensors",
             {**tensors, "backbone_model.embed_tokens.embed_audio_tokens.weight": table},
         )
@@ -245,13 +246,14 @@ def test_other_layouts_are_the_same_model(name: str, layout: str, model: ModelOf
         (folder / "config.json").write_text(json.dumps(config))
     convert(folder, tmp_path / "other.gguf", weight_type="f32")
     arrays = csm.golden(f"prefill_{name}")
-    prompt = columns(arrays["text_ids"], arrays["audio_codes"])
+    prompt: Any = columns(arrays["text_ids"], arrays["audio_codes"])
     other = _core.Model(_core.ModelFile(str(tmp_path / "other.gguf")), _core.Runtime(threads=1))
     assert other.unused_tensors == []
     outs = [m.session(max_positions=170).prefill(prompt) for m in (model(name), other)]
     np.testing.assert_array_equal(outs[0].logits, outs[1].logits)
     hidden = outs[0].hidden
-    np.testing.assert_array_equal(*(m.fast_decode(hidden, np.arange(9, dtype=np.int32)) for m in (model(name), other)))
+    first, second = (m.fast_decode(hidden, np.arange(9, dtype=np.int32)) for m in (model(name), other))
+    np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"])
@@ -269,7 +271,7 @@ def test_the_server_offers_speakers_by_number(paths: dict[str, Path]) -> None:
         book = VoiceBook(engine.parts, None)
         assert book.names()[1:4] == ["0", "1", "2"] and book.options("3") == {"speaker": "3"}
         spoken = [engine.synthesize("Hello.", max_new_tokens=3, seed=1, speaker=name).codes for name in ("0", "3")]
-    assert not np.array_equal(*spoken)
+    assert not np.array_equal(spoken[0], spoken[1])
 
 
 def test_defaults(paths: dict[str, Path], tmp_path: Path) -> None:
