@@ -28,15 +28,15 @@ struct Rows {
 // Any float dtype as float32, [rows, columns].
 std::vector<float> matrix(const py::array& array, const char* where, py::ssize_t rows, py::ssize_t columns) {
     if (array.ndim() != 2 || array.shape(0) != rows || array.shape(1) != columns)
-        throw std::invalid_argument(text("[", where, "] expected [", rows, ", ", columns, "], got ", array.ndim(),
-                                         " dimensions and ", array.size(), " values"));
+        throw std::invalid_argument(message("[", where, "] expected [", rows, ", ", columns, "], got ", array.ndim(),
+                                            " dimensions and ", array.size(), " values"));
     return floats(py::array(array).reshape({array.size()}), where);
 }
 
 Batch::FastPath fast_path_named(const std::string& name) {
     if (name == "cached") return Batch::FastPath::kCached;
     if (name == "recompute") return Batch::FastPath::kRecompute;
-    throw std::invalid_argument(text("[fast_ar] expected cached or recompute, got ", quoted(name)));
+    throw std::invalid_argument(message("[fast_ar] expected cached or recompute, got ", quoted(name)));
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ Prompt to_prompt(const py::object& from, const Model& model) {
     const bool takes_text = model.recipe().text_vocab() > 0;
     const auto attribute = [&](const char* name) -> py::object {
         if (!py::hasattr(from, name))
-            throw std::invalid_argument(text("[prompt] expected a TalkerPrompt, got ",
-                                             py::type::of(from).attr("__name__").cast<std::string>()));
+            throw std::invalid_argument(message("[prompt] expected a TalkerPrompt, got ",
+                                                py::type::of(from).attr("__name__").cast<std::string>()));
         return from.attr(name);
     };
     Prompt prompt;

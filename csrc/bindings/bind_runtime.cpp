@@ -47,8 +47,8 @@ py::array_t<uint8_t> quantize(const py::array_t<float, py::array::c_style | py::
                               const std::string& type_name) {
     const ggml_type type = supported_type(type_name);
     if (values.ndim() != 2 || values.shape(1) % ggml_blck_size(type) != 0)
-        throw std::invalid_argument(text("[values] expected [rows, columns], columns a multiple of ",
-                                         ggml_blck_size(type), ", the block of ", ggml_type_name(type)));
+        throw std::invalid_argument(message("[values] expected [rows, columns], columns a multiple of ",
+                                            ggml_blck_size(type), ", the block of ", ggml_type_name(type)));
     const int64_t rows = values.shape(0);
     const int64_t columns = values.shape(1);
     py::array_t<uint8_t> out(static_cast<py::ssize_t>(static_cast<size_t>(rows) * ggml_row_size(type, columns)));
@@ -72,11 +72,11 @@ struct TensorRows {
     size_t nbytes;
 
     TensorRows(const GgufFile& file, const std::string& name, int64_t first, int64_t last) : tensor(file.find(name)) {
-        if (tensor == nullptr) throw ModelError(text("[", name, "] expected such a tensor in ", file.path()));
+        if (tensor == nullptr) throw ModelError(message("[", name, "] expected such a tensor in ", file.path()));
         const int64_t rows = tensor->shape.empty() ? 1 : tensor->shape.front();
         if (first < 0 || first > last || last > rows)
             throw std::invalid_argument(
-                text("[", name, "] expected rows within 0 to ", rows, ", got ", first, " to ", last));
+                message("[", name, "] expected rows within 0 to ", rows, ", got ", first, " to ", last));
         int64_t row = 1;
         for (size_t d = 1; d < tensor->shape.size(); ++d) row *= tensor->shape[d];
         const size_t row_bytes = tensor->nbytes / static_cast<size_t>(rows);
@@ -89,8 +89,8 @@ struct TensorRows {
 py::array_t<float> read_rows(const GgufFile& file, const std::string& name, Whole first, Whole last) {
     const TensorRows rows(file, name, first, last);
     if (!is_supported(rows.tensor->type) || rows.tensor->shape.size() < 2)
-        throw std::invalid_argument(text("[", name, "] expected a matrix of a type that weights may have, got ",
-                                         ggml_type_name(rows.tensor->type)));
+        throw std::invalid_argument(message("[", name, "] expected a matrix of a type that weights may have, got ",
+                                            ggml_type_name(rows.tensor->type)));
     std::vector<py::ssize_t> shape{rows.tensor->shape.begin(), rows.tensor->shape.end()};
     shape.front() = static_cast<py::ssize_t>(last - first);
     std::vector<float> out(static_cast<size_t>(rows.values));
@@ -167,7 +167,8 @@ void bind_runtime(py::module_& m) {
             "metadata_bytes",
             [](const GgufFile& f, const std::string& key) {
                 const auto found = f.metadata().find(key);
-                if (found == f.metadata().end()) throw std::invalid_argument(text("[", key, "] expected such a key"));
+                if (found == f.metadata().end())
+                    throw std::invalid_argument(message("[", key, "] expected such a key"));
                 return py::bytes(encoded_value(found->second));
             },
             py::arg("key"))

@@ -13,7 +13,7 @@ nn::Chain chain_named(const std::string& name) {
     if (name == "fish") return nn::Chain::kUntempered;
     if (name == "hf") return nn::Chain::kPenalised;
     if (name == "cosyvoice") return nn::Chain::kNucleus;
-    throw std::invalid_argument(text("[family] expected fish, hf or cosyvoice, got ", quoted(name)));
+    throw std::invalid_argument(message("[family] expected fish, hf or cosyvoice, got ", quoted(name)));
 }
 
 nn::Sampler make_sampler(const std::string& family, double temperature, double top_p, Whole top_k, Whole history_window,
@@ -34,7 +34,7 @@ int64_t draw(const nn::Sampler& sampler, const py::array& logits, uint64_t seed,
     const auto n = static_cast<int64_t>(row.size());
     for (const int32_t id : past)
         if (id < 0 || id >= n)
-            throw std::invalid_argument(text("[history] expected ids from 0 to ", n - 1, ", got ", id));
+            throw std::invalid_argument(message("[history] expected ids from 0 to ", n - 1, ", got ", id));
     nn::DrawScratch scratch;
     const int64_t drawn =
         nn::draw(row.data(), n, sampler, {seed, step, stream}, past.data(), static_cast<int64_t>(past.size()), scratch);

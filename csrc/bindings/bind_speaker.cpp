@@ -12,9 +12,9 @@ namespace {
 
 std::vector<float> checked(const SpeakerEncoder& speaker, const py::array& mel) {
     if (mel.dtype().kind() != 'f' || mel.ndim() != 2 || mel.shape(1) != speaker.mel_dim())
-        throw std::invalid_argument(text("[mel] expected floats [frames, ", speaker.mel_dim(), "], got ",
-                                         std::string(py::str(py::object(mel.dtype()))), " in ", mel.ndim(),
-                                         " dimension(s), the last of ", mel.ndim() ? mel.shape(mel.ndim() - 1) : 0));
+        throw std::invalid_argument(message("[mel] expected floats [frames, ", speaker.mel_dim(), "], got ",
+                                            std::string(py::str(py::object(mel.dtype()))), " in ", mel.ndim(),
+                                            " dimension(s), the last of ", mel.ndim() ? mel.shape(mel.ndim() - 1) : 0));
     const auto values = py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(mel);
     if (!values) throw py::error_already_set();
     return {values.data(), values.data() + values.size()};
@@ -23,8 +23,8 @@ std::vector<float> checked(const SpeakerEncoder& speaker, const py::array& mel) 
 std::shared_ptr<SpeakerEncoder> open_speaker(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend) {
     const Family& family = family_of(*file);
     if (family.speaker == nullptr)
-        throw ModelError(text("[speaker] expected a file with a speaker encoder, got one of the architecture \"",
-                              family.architecture, "\", which has none"));
+        throw ModelError(message("[speaker] expected a file with a speaker encoder, got one of the architecture \"",
+                                 family.architecture, "\", which has none"));
     return family.speaker(std::move(file), std::move(backend));
 }
 

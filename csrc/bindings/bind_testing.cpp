@@ -33,7 +33,7 @@ py::array_t<float> dequantize(const py::array_t<uint8_t, py::array::c_style>& da
 const nn::CpuKernels& kernels_named(const std::string& name) {
     for (const nn::CpuKernels* kernels : nn::cpu_kernels())
         if (name == kernels->name) return *kernels;
-    throw std::invalid_argument(text("[variant] expected one that this CPU runs, got ", name));
+    throw std::invalid_argument(message("[variant] expected one that this CPU runs, got ", name));
 }
 
 py::array_t<float> snake(const py::array& x, const py::array& alpha, const std::string& variant) {
@@ -174,7 +174,7 @@ class GgmlProducts {
         for (const std::string& name : names) {
             const FileTensor* source = weights_.file().find(name);
             if (source == nullptr || source->shape.size() != 2)
-                throw std::invalid_argument(text("[names] expected matrices of the file, got ", name));
+                throw std::invalid_argument(message("[names] expected matrices of the file, got ", name));
             matrices.push_back(weights_.matrix(name, source->shape[0], source->shape[1]));
         }
         check_tensors(weights_.file().path(), weights_.problems());

@@ -15,15 +15,15 @@ namespace {
 using Shape = std::vector<py::ssize_t>;
 
 std::string describe(const py::array& array) {
-    return text(std::string(py::str(py::object(array.dtype()))), " ",
-                to_text({array.shape(), array.shape() + array.ndim()}));
+    return message(std::string(py::str(py::object(array.dtype()))), " ",
+                   to_text({array.shape(), array.shape() + array.ndim()}));
 }
 
 template <class Value>
 std::vector<Value> reals(const py::array& array, const char* where, const Shape& shape) {
     if (array.dtype().kind() != 'f' || Shape(array.shape(), array.shape() + array.ndim()) != shape)
-        throw std::invalid_argument(
-            text("[", where, "] expected floats ", to_text({shape.begin(), shape.end()}), ", got ", describe(array)));
+        throw std::invalid_argument(message("[", where, "] expected floats ", to_text({shape.begin(), shape.end()}),
+                                            ", got ", describe(array)));
     const auto values = py::array_t<Value, py::array::c_style | py::array::forcecast>::ensure(array);
     if (!values) throw py::error_already_set();
     return {values.data(), values.data() + values.size()};
@@ -35,7 +35,7 @@ WaveNetState& checked(const std::shared_ptr<WaveNet>& net, WaveNetState& state, 
         throw std::invalid_argument("[state] expected one that this model's initial_state made, got another model's");
     if (state.batch() != batch)
         throw std::invalid_argument(
-            text("[state] expected one of ", batch, " sequence(s), as the classes are, got one of ", state.batch()));
+            message("[state] expected one of ", batch, " sequence(s), as the classes are, got one of ", state.batch()));
     return state;
 }
 
@@ -93,7 +93,7 @@ py::array_t<int32_t> generate(const std::shared_ptr<WaveNet>& net, const py::arr
     const std::vector<float> h =
         reals<float>(condition, "condition", {c.shape[0], net->config.condition_channels, count});
     if (!uniforms && temperature != 0)
-        throw std::invalid_argument(text("[uniforms] expected them at temperature ", temperature, ", got None"));
+        throw std::invalid_argument(message("[uniforms] expected them at temperature ", temperature, ", got None"));
     const std::vector<double> u =
         uniforms ? reals<double>(*uniforms, "uniforms", {c.shape[0], count}) : std::vector<double>();
     checked(net, state, c.shape[0]);

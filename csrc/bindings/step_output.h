@@ -44,8 +44,8 @@ py::array_t<float> compute(const Run& run) {
 // ValueError where columns have not a row for the id and one for each codebook.
 inline void require_rows(const IntegerArray& columns, int64_t num_codebooks, const char* where) {
     if (columns.shape[0] != num_codebooks + 1)
-        throw std::invalid_argument(text("[", where, "] expected ", num_codebooks + 1, " rows (a token id and ",
-                                         num_codebooks, " codes), got ", columns.shape[0]));
+        throw std::invalid_argument(message("[", where, "] expected ", num_codebooks + 1, " rows (a token id and ",
+                                            num_codebooks, " codes), got ", columns.shape[0]));
 }
 
 }  // namespace dualar::bindings

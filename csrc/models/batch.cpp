@@ -21,7 +21,8 @@ class Batch::Turn {
   public:
     Turn(Batch& batch, const Sessions& sessions) : use_(batch.one_thread_, "batch") {
         if (sessions.empty() || sessions.size() > kMaxRows)
-            throw std::invalid_argument(text("[batch] expected 1 to ", kMaxRows, " sessions, got ", sessions.size()));
+            throw std::invalid_argument(
+                message("[batch] expected 1 to ", kMaxRows, " sessions, got ", sessions.size()));
         for (auto session = sessions.begin(); session != sessions.end(); ++session)
             if (std::find(sessions.begin(), session, *session) != session)
                 throw std::invalid_argument("[batch] expected each session once, got one twice");
@@ -81,9 +82,9 @@ Graph& Batch::fast_graph(int book, size_t rows) {
 void Batch::check_step(const Sessions& sessions, const std::vector<int32_t>& columns) const {
     const size_t height = static_cast<size_t>(model_->config().num_codebooks) + 1;
     if (columns.size() != sessions.size() * height)
-        throw std::invalid_argument(text("[columns] expected ", sessions.size(), " times ", height,
-                                         " values (a token id and ", height - 1, " codes for each session), got ",
-                                         columns.size()));
+        throw std::invalid_argument(message("[columns] expected ", sessions.size(), " times ", height,
+                                            " values (a token id and ", height - 1, " codes for each session), got ",
+                                            columns.size()));
     for (size_t r = 0; r < sessions.size(); ++r) sessions[r]->check_column(&columns[r * height]);
     model_->backend()->check_process();
 }
@@ -194,13 +195,15 @@ void Batch::check_begin(const Sessions& sessions, const std::vector<float>& hidd
     if (model_->config().num_codebooks < 2)
         throw std::invalid_argument("[fast_begin] expected a model with residual codebooks, this one has none");
     if (hidden.size() != rows * dim)
-        throw std::invalid_argument(text("[hidden] expected ", rows, " times ", dim, " values, got ", hidden.size()));
+        throw std::invalid_argument(
+            message("[hidden] expected ", rows, " times ", dim, " values, got ", hidden.size()));
     check_codes(sessions, codes);
 }
 
 void Batch::check_codes(const Sessions& sessions, const std::vector<int32_t>& codes) const {
     if (codes.size() != sessions.size())
-        throw std::invalid_argument(text("[codes] expected ", sessions.size(), ", one a session, got ", codes.size()));
+        throw std::invalid_argument(
+            message("[codes] expected ", sessions.size(), ", one a session, got ", codes.size()));
     for (const int32_t code : codes) check_code(code, model_->config().codebook_size);
 }
 
@@ -220,20 +223,20 @@ std::vector<float> Batch::fast_step(const Sessions& sessions, const std::vector<
     for (Session* session : sessions)
         if (session->frame().position() != position)
             throw std::invalid_argument(
-                text("[fast_step] expected sessions equally far in their frames, got positions ", position, " and ",
-                     session->frame().position()));
+                message("[fast_step] expected sessions equally far in their frames, got positions ", position, " and ",
+                        session->frame().position()));
     if (position == 0) throw std::invalid_argument("[fast_step] expected fast_begin first");
     if (position >= model_->config().num_codebooks)
-        throw std::invalid_argument(text("[fast_step] expected at most ", model_->config().num_codebooks - 2,
-                                         " steps after fast_begin: the frames are complete"));
+        throw std::invalid_argument(message("[fast_step] expected at most ", model_->config().num_codebooks - 2,
+                                            " steps after fast_begin: the frames are complete"));
     return run_fast(static_cast<int>(position), sessions, nullptr, codes);
 }
 
 std::string Batch::broken_hidden(const float* hidden, uint64_t step) const {
     if (std::all_of(hidden, hidden + model_->config().dim, [](float value) { return std::isfinite(value); })) return "";
-    return text("[generate] frame ", step,
-                ": expected a hidden state of finite values (a weight of the file is broken, or a computation "
-                "overflowed)");
+    return message("[generate] frame ", step,
+                   ": expected a hidden state of finite values (a weight of the file is broken, or a computation "
+                   "overflowed)");
 }
 
 const std::vector<float>& Batch::frame_logits(size_t book, const Sessions& sessions, const std::vector<float>& hidden,
@@ -261,7 +264,7 @@ Batch::Frames Batch::fast_frames(const Sessions& sessions, const std::vector<flo
     check_begin(sessions, hidden, codes);
     const size_t rows = sessions.size();
     if (draws.size() != rows)
-        throw std::invalid_argument(text("[draws] expected ", rows, ", one a session, got ", draws.size()));
+        throw std::invalid_argument(message("[draws] expected ", rows, ", one a session, got ", draws.size()));
     const auto books = static_cast<size_t>(model_->config().num_codebooks);
     const auto dim = static_cast<size_t>(model_->config().dim);
     const auto size = static_cast<size_t>(model_->config().codebook_size);

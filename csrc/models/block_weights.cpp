@@ -10,11 +10,12 @@ nn::BlockConfig read_block_config(const GgufFile& file, const BlockKeys& keys) {
     c.heads = static_cast<int>(file.integer(keys.heads, 1, kMaxDim));
     c.kv_heads = static_cast<int>(file.integer(keys.kv_heads, 1, c.heads));
     if (c.heads % c.kv_heads != 0)
-        throw ModelError(text("[", keys.kv_heads, "] expected a divisor of the ", c.heads, " heads, got ", c.kv_heads));
+        throw ModelError(
+            message("[", keys.kv_heads, "] expected a divisor of the ", c.heads, " heads, got ", c.kv_heads));
     if (keys.head_dim != nullptr) {
         c.head_dim = static_cast<int>(file.integer(keys.head_dim, 2, kMaxDim));
         if (c.head_dim % 2 != 0)
-            throw ModelError(text("[", keys.head_dim, "] expected an even number, got ", c.head_dim));
+            throw ModelError(message("[", keys.head_dim, "] expected an even number, got ", c.head_dim));
     }
     c.rope_base = static_cast<float>(file.real(keys.rope_base, 1.0, 1e12));
     c.eps = static_cast<float>(file.real(keys.eps, 0.0, 1.0));

@@ -27,11 +27,11 @@ std::vector<int32_t> CodecEncoder::run(const std::vector<float>& samples, bool l
     const int64_t per_frame = codec_->samples_per_frame();
     const auto count = static_cast<int64_t>(samples.size());
     if ((!last && count % per_frame != 0) || count > max_frames_ * per_frame)
-        throw std::invalid_argument(text("[samples] expected ", last ? "frames of " : "whole frames of ", per_frame,
-                                         " samples, at most ", max_frames_, " a push, got ", count, " samples"));
+        throw std::invalid_argument(message("[samples] expected ", last ? "frames of " : "whole frames of ", per_frame,
+                                            " samples, at most ", max_frames_, " a push, got ", count, " samples"));
     for (const float sample : samples)
         if (!std::isfinite(sample))
-            throw std::invalid_argument(text("[samples] expected finite samples, got ", sample));
+            throw std::invalid_argument(message("[samples] expected finite samples, got ", sample));
     progress_.begin(kEncoder);
     finished_ = last;
     probes_.clear();

@@ -155,7 +155,7 @@ nn::ConvNext read_convnext(Weights& weights, const std::string& prefix, int64_t 
 std::vector<int64_t> read_rates(const GgufFile& file, const char* key) {
     std::vector<int64_t> rates = file.integers(key, 1, 4096);
     if (rates.empty() || rates.size() > 16)
-        throw ModelError(text("[", key, "] expected 1 to 16 values, got ", rates.size()));
+        throw ModelError(message("[", key, "] expected 1 to 16 values, got ", rates.size()));
     return rates;
 }
 
@@ -172,8 +172,9 @@ int64_t read_window(const GgufFile& file, const std::string& prefix, const nn::B
     // Nothing in the tensors' shapes holds the window down, and every stream keeps that many keys and values.
     const size_t nbytes = nn::KvCache::nbytes(layers, block.kv_dim(), window, GGML_TYPE_F32);
     if (nbytes > kMaxWindowBytes + file.nbytes())
-        throw ModelError(text("[", prefix, names::kWindowSize, "] expected a window that needs less memory than the ",
-                              "file, got ", window, " (", nbytes, " bytes)"));
+        throw ModelError(message("[", prefix, names::kWindowSize,
+                                 "] expected a window that needs less memory than the ", "file, got ", window, " (",
+                                 nbytes, " bytes)"));
     return window;
 }
 
@@ -183,11 +184,11 @@ nn::BlockConfig read_transformer(const GgufFile& file, const std::string& prefix
     const int64_t local = file.integer(prefix + names::kLocalHeads, -1, heads);
     block.kv_heads = local == -1 ? block.heads : static_cast<int>(local);
     if (block.kv_heads == 0 || block.heads % block.kv_heads != 0)
-        throw ModelError(text("[", prefix, names::kLocalHeads, "] expected -1 or a divisor of the ", block.heads,
-                              " heads, got ", local));
+        throw ModelError(message("[", prefix, names::kLocalHeads, "] expected -1 or a divisor of the ", block.heads,
+                                 " heads, got ", local));
     block.head_dim = static_cast<int>(file.integer(prefix + names::kHeadDim, 2, 65536));
     if (block.head_dim % 2 != 0)
-        throw ModelError(text("[", prefix, names::kHeadDim, "] expected an even number, got ", block.head_dim));
+        throw ModelError(message("[", prefix, names::kHeadDim, "] expected an even number, got ", block.head_dim));
     block.rope_base = static_cast<float>(file.real(prefix + names::kTransformerRopeBase, 1.0, 1e12));
     block.eps = static_cast<float>(file.real(prefix + names::kTransformerEpsilon, 0.0, 1.0));
     return block;
@@ -296,7 +297,7 @@ void add_state(std::vector<nn::ConvState::Size>& sizes, const ResidualUnit& unit
 
 int64_t checked_frames(int64_t max_frames) {
     if (max_frames < 1 || max_frames > 4096)
-        throw std::invalid_argument(text("[max_frames] expected 1 to 4096, got ", max_frames));
+        throw std::invalid_argument(message("[max_frames] expected 1 to 4096, got ", max_frames));
     return max_frames;
 }
 

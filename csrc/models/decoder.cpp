@@ -64,13 +64,13 @@ ggml_type Decoder::kv_type(const std::string& name) const {
     if (name == "f32") return GGML_TYPE_F32;
     if (name == "f16") return GGML_TYPE_F16;
     if (name == "auto") return matrix_type == GGML_TYPE_F32 ? GGML_TYPE_F32 : GGML_TYPE_F16;
-    throw std::invalid_argument(text("[kv_type] expected \"auto\", \"f32\" or \"f16\", got \"", name, "\""));
+    throw std::invalid_argument(message("[kv_type] expected \"auto\", \"f32\" or \"f16\", got \"", name, "\""));
 }
 
 void Decoder::check_positions(int64_t max_positions) const {
     if (max_positions < 1 || max_positions > config.context_length)
-        throw std::invalid_argument(text("[max_positions] expected 1 to the model's context of ", config.context_length,
-                                         ", got ", max_positions));
+        throw std::invalid_argument(message("[max_positions] expected 1 to the model's context of ",
+                                            config.context_length, ", got ", max_positions));
 }
 
 void Decoder::build(GraphBuilder& g, int64_t count, const nn::AttentionInputs& inputs, const nn::KvCache* cache,

@@ -12,12 +12,12 @@ void read_mimi_rates(const GgufFile& file, const MimiRateKeys& keys, int64_t sam
     config.filters = file.integer(keys.filters, 1, kMaxCodecDim);
     config.rates = read_rates(file, keys.rates);
     if (samples_per_frame % product(config.rates) != 0)
-        throw ModelError(text("[", keys.rates, "] expected a product that divides the ", samples_per_frame,
-                              " samples of a frame, got ", product(config.rates)));
+        throw ModelError(message("[", keys.rates, "] expected a product that divides the ", samples_per_frame,
+                                 " samples of a frame, got ", product(config.rates)));
     config.downsample = samples_per_frame / product(config.rates);
     if (config.filters % 2 != 0 || config.filters > kMaxCodecDim >> config.rates.size())
-        throw ModelError(text("[", keys.filters, "] expected an even width that doubles ", config.rates.size(),
-                              " times within ", kMaxCodecDim, ", got ", config.filters));
+        throw ModelError(message("[", keys.filters, "] expected an even width that doubles ", config.rates.size(),
+                                 " times within ", kMaxCodecDim, ", got ", config.filters));
 }
 
 bool MimiEncoder::present(const GgufFile& file, const MimiEncoderNames& names) {

@@ -44,9 +44,9 @@ const Family& family_of(const GgufFile& file) {
     std::string known;
     for (const Family& family : kFamilies) {
         if (found == family.architecture) return family;
-        known += text(known.empty() ? "" : " or ", quoted(family.architecture));
+        known += message(known.empty() ? "" : " or ", quoted(family.architecture));
     }
-    throw ModelError(text("[", names::kArchitectureKey, "] expected ", known, ", got ", quoted(found)));
+    throw ModelError(message("[", names::kArchitectureKey, "] expected ", known, ", got ", quoted(found)));
 }
 
 }  // namespace dualar

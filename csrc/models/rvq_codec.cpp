@@ -46,8 +46,8 @@ std::unique_ptr<CodecStream> RvqCodec::stream(int64_t max_frames) const {
 
 std::unique_ptr<CodecEncoder> RvqCodec::encode_stream(int64_t max_frames) const {
     if (!encoder_)
-        throw ModelError(text("[codec] expected encoder tensors (", config_.encoder_prefix,
-                              "*) in the file, found none: it can only decode"));
+        throw ModelError(message("[codec] expected encoder tensors (", config_.encoder_prefix,
+                                 "*) in the file, found none: it can only decode"));
     encoder_->load();
     return make_encoder(*encoder_, max_frames);
 }
@@ -96,15 +96,15 @@ void RvqStream::build(GraphBuilder& g, int64_t frames) const {
     if (d.out_proj) x = nn::linear(g, *d.out_proj, x);
     g.probe("pre_transformer", x);
     for (size_t i = 0; i < d.upsamples.size(); ++i) {
-        x = g.probe(text("upsample.", i, ".conv"), conv(x, d.upsamples[i].conv));
-        x = g.probe(text("upsample.", i), conv(x, d.upsamples[i].convnext));
+        x = g.probe(message("upsample.", i, ".conv"), conv(x, d.upsamples[i].conv));
+        x = g.probe(message("upsample.", i), conv(x, d.upsamples[i].convnext));
     }
     x = g.probe("decoder.0", conv(x, d.first));
     for (size_t i = 0; i < d.blocks.size(); ++i) {
-        const std::string name = text("decoder.", i + 1);
+        const std::string name = message("decoder.", i + 1);
         x = g.probe(name + ".conv", conv(x, d.blocks[i].upsample, {d.blocks[i].activation}));
         for (size_t u = 0; u < d.blocks[i].units.size(); ++u)
-            x = g.probe(text(name, ".unit.", u), conv(x, d.blocks[i].units[u]));
+            x = g.probe(message(name, ".unit.", u), conv(x, d.blocks[i].units[u]));
     }
     x = conv(x, d.last, {d.last_activation});
     g.output("samples", d.range == RvqDecoder::Range::kTanh ? ggml_tanh(g.context, x) : x);
@@ -113,15 +113,15 @@ void RvqStream::build(GraphBuilder& g, int64_t frames) const {
 void RvqStream::check(const std::vector<int32_t>& codes, int64_t codebooks, int64_t frames) const {
     const std::vector<int64_t> sizes = codec_->codebook_sizes();
     if (codebooks != codec_->num_codebooks())
-        throw std::invalid_argument(text("[codes] expected ", codec_->num_codebooks(), " rows, got ", codebooks));
+        throw std::invalid_argument(message("[codes] expected ", codec_->num_codebooks(), " rows, got ", codebooks));
     if (frames > max_frames_)
-        throw std::invalid_argument(text("[codes] expected at most ", max_frames_, " frames a push, got ", frames));
+        throw std::invalid_argument(message("[codes] expected at most ", max_frames_, " frames a push, got ", frames));
     for (size_t i = 0; i < codes.size(); ++i) {
-        if (codes[i] < 0) throw std::invalid_argument(text("[codes] expected no negative code, got ", codes[i]));
+        if (codes[i] < 0) throw std::invalid_argument(message("[codes] expected no negative code, got ", codes[i]));
         const size_t codebook = i / static_cast<size_t>(frames);
         if (!codec_->clamps_codes() && codes[i] >= sizes[codebook])
-            throw std::invalid_argument(
-                text("[codes] expected codes below ", sizes[codebook], " in codebook ", codebook, ", got ", codes[i]));
+            throw std::invalid_argument(message("[codes] expected codes below ", sizes[codebook], " in codebook ",
+                                                codebook, ", got ", codes[i]));
     }
 }
 
@@ -210,8 +210,8 @@ void RvqStream::restore(const CodecSnapshot& snapshot) {
     if (snapshot.codec != codec_)
         throw std::invalid_argument("[codec] expected a snapshot of this codec, got one of another");
     if (snapshot.max_frames != max_frames_)
-        throw std::invalid_argument(text("[codec] expected a snapshot of a stream of ", max_frames_,
-                                         " frames a push, got one of ", snapshot.max_frames));
+        throw std::invalid_argument(message("[codec] expected a snapshot of a stream of ", max_frames_,
+                                            " frames a push, got one of ", snapshot.max_frames));
     transformer_.write(snapshot.positions, snapshot.rows);
     columns_.write(snapshot.columns);
     progress_.restart();

@@ -32,7 +32,7 @@ DecoderOutput Session::prefill(const Prompt& prompt, bool all_positions, bool fu
 void Session::check_column(const int32_t* column) const {
     if (model_->recipe().text_vocab() > 0 && (prompt_end_ == 0 || frames() < 0))
         throw std::invalid_argument(
-            text("[step] expected a prompt first, got none that ends by position ", position()));
+            message("[step] expected a prompt first, got none that ends by position ", position()));
     check_room(1, position(), max_positions());
     model_->recipe().check_column(column);
 }
@@ -90,7 +90,7 @@ void Session::truncate(int64_t positions) {
 int64_t Session::attention_rows(int64_t positions) const {
     if (positions < 1 || positions > max_positions())
         throw std::invalid_argument(
-            text("[attention_rows] expected 1 to ", max_positions(), " positions, got ", positions));
+            message("[attention_rows] expected 1 to ", max_positions(), " positions, got ", positions));
     return decoder_.attention_rows(positions);
 }
 
@@ -106,12 +106,12 @@ void Session::restore(const DecoderPrefix& prefix) {
         throw std::invalid_argument("[restore] expected a prefix of this session's model, got another model's");
     if (prefix.type != decoder_.kv_type())
         throw std::invalid_argument(
-            text("[restore] expected a prefix in ", kv_type(), ", got ", ggml_type_name(prefix.type)));
+            message("[restore] expected a prefix in ", kv_type(), ", got ", ggml_type_name(prefix.type)));
     if (position() != 0)
-        throw std::invalid_argument(text("[restore] expected a session at position 0, got one at ", position()));
+        throw std::invalid_argument(message("[restore] expected a session at position 0, got one at ", position()));
     if (prefix.positions > max_positions())
         throw std::invalid_argument(
-            text("[restore] expected at most ", max_positions(), " positions, got ", prefix.positions));
+            message("[restore] expected at most ", max_positions(), " positions, got ", prefix.positions));
     decoder_.restore(prefix);
     prompt_end_ = 0;
 }
@@ -122,7 +122,7 @@ void Session::watch(int64_t first, int64_t last) {
         throw std::invalid_argument("[watch] expected a model whose file names alignment heads, this one names none");
     if (first < 0 || first >= last || last > max_positions())
         throw std::invalid_argument(
-            text("[watch] expected positions within 0 to ", max_positions(), ", got ", first, " to ", last));
+            message("[watch] expected positions within 0 to ", max_positions(), ", got ", first, " to ", last));
     decoder_.watch(first, last);
 }
 

@@ -24,7 +24,7 @@ KvCache::KvCache(const Backend& backend, int layers, int kv_heads, int head_dim,
     for (int i = 0; i < layers; ++i)
         layers_.push_back({ggml_new_tensor_3d(context_.get(), type, head_dim, rows, kv_heads),
                            ggml_new_tensor_3d(context_.get(), type, head_dim, rows, kv_heads)});
-    buffer_ = backend.allocate(context_.get(), text("a KV cache of ", nbytes(), " bytes").c_str());
+    buffer_ = backend.allocate(context_.get(), message("a KV cache of ", nbytes(), " bytes").c_str());
 }
 
 size_t KvCache::nbytes(int layers, int64_t kv_dim, int64_t rows, ggml_type type) {
@@ -71,7 +71,7 @@ void KvCache::read_keys(int layer_index, int kv_head, int64_t first, int64_t cou
     ggml_fp16_to_fp32_row(half.data(), out, static_cast<int64_t>(values));
 }
 
-std::string query_output(int layer) { return text("query.", layer); }
+std::string query_output(int layer) { return message("query.", layer); }
 
 AttentionInputs make_attention_inputs(GraphBuilder& g, const std::string& name, int64_t positions, int64_t keys,
                                       bool cached) {

@@ -6,7 +6,7 @@ namespace dualar::nn {
 
 namespace {
 
-std::string input_name(int64_t missing) { return text("reflected.", missing); }
+std::string input_name(int64_t missing) { return message("reflected.", missing); }
 
 }  // namespace
 

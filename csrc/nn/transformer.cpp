@@ -187,7 +187,7 @@ ggml_tensor* transformer(GraphBuilder& g, ggml_tensor* x, const std::vector<Bloc
     for (size_t i = 0; i < layers.size(); ++i) {
         const int index = static_cast<int>(i);
         const KvCache::Layer* layer = cache ? &cache->layer(index) : nullptr;
-        x = g.probe(text(name, ".", i), transformer_block(g, x, layers[i], config, inputs, layer, index));
+        x = g.probe(message(name, ".", i), transformer_block(g, x, layers[i], config, inputs, layer, index));
     }
     return x;
 }

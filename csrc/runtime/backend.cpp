@@ -105,7 +105,7 @@ int physical_cores() {
     const int logical = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
     std::set<std::pair<int, int>> cores;
     for (int cpu = 0; cpu < logical; ++cpu) {
-        const std::string topology = text("/sys/devices/system/cpu/cpu", cpu, "/topology/");
+        const std::string topology = message("/sys/devices/system/cpu/cpu", cpu, "/topology/");
         int package = 0;
         int core = 0;
         std::ifstream package_file(topology + "physical_package_id");
@@ -150,7 +150,7 @@ Backend::Backend(const std::string& device, int threads, bool exactly)
       exactly_(exactly),
       governor_(threads_) {
     if (threads < 0 || threads > kMaxThreads)
-        throw std::invalid_argument(text("[threads] expected 1 to ", kMaxThreads, ", got ", threads));
+        throw std::invalid_argument(message("[threads] expected 1 to ", kMaxThreads, ", got ", threads));
 
     const auto known = named_devices();
     const auto wanted =
@@ -160,13 +160,13 @@ Backend::Backend(const std::string& device, int threads, bool exactly)
         for (const auto& entry : known) names += (names.empty() ? "" : ", ") + entry.first;
         for (const char* family : {"cuda", "metal", "vulkan"})
             if (device_.rfind(family, 0) == 0)
-                throw BackendError(text("[device] expected one that this build can use (", names, "), got \"", device,
-                                        "\": build with DUALAR_",
-                                        family[0] == 'c'   ? "CUDA"
-                                        : family[0] == 'm' ? "METAL"
-                                                           : "VULKAN",
-                                        "=ON on a machine that has one"));
-        throw std::invalid_argument(text("[device] expected one of ", names, ", got \"", device, "\""));
+                throw BackendError(message("[device] expected one that this build can use (", names, "), got \"",
+                                           device, "\": build with DUALAR_",
+                                           family[0] == 'c'   ? "CUDA"
+                                           : family[0] == 'm' ? "METAL"
+                                                              : "VULKAN",
+                                           "=ON on a machine that has one"));
+        throw std::invalid_argument(message("[device] expected one of ", names, ", got \"", device, "\""));
     }
 
     cpu_.reset(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
@@ -176,7 +176,7 @@ Backend::Backend(const std::string& device, int threads, bool exactly)
     if (ggml_backend_dev_type(wanted->second) != GGML_BACKEND_DEVICE_TYPE_CPU) {
         const LogCapture log;
         gpu_.reset(ggml_backend_dev_init(wanted->second, nullptr));
-        if (!gpu_) throw BackendError(text("[device] \"", device, "\" did not start: ", log.text()));
+        if (!gpu_) throw BackendError(message("[device] \"", device, "\" did not start: ", log.text()));
         all_.push_back(gpu_.get());
     }
     all_.push_back(cpu_.get());
@@ -198,10 +198,10 @@ ggml_backend_buffer_ptr Backend::allocate(ggml_context* context, const char* wha
     ggml_backend_dev_memory(ggml_backend_get_device(main()), &free, &total);
     if (total != 0 && needed > total)
         throw BackendError(
-            text("[memory] expected at most the ", total, " bytes of ", device_, ", got ", needed, " for ", what));
+            message("[memory] expected at most the ", total, " bytes of ", device_, ", got ", needed, " for ", what));
     const LogCapture log;
     ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors(context, main()));
-    if (!buffer) throw BackendError(text("[memory] no room on ", device_, " for ", what, ": ", log.text()));
+    if (!buffer) throw BackendError(message("[memory] no room on ", device_, " for ", what, ": ", log.text()));
     ggml_backend_buffer_clear(buffer.get(), 0);
     return buffer;
 }

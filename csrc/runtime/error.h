@@ -19,7 +19,7 @@ struct BackendError : std::runtime_error {
 
 // The parts, streamed one after the other.
 template <class... Parts>
-std::string text(const Parts&... parts) {
+std::string message(const Parts&... parts) {
     std::ostringstream out;
     (out << ... << parts);
     return out.str();

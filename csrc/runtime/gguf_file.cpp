@@ -15,25 +15,25 @@ namespace dualar {
 
 void GgufFile::map() {
     const int file = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make us wait
-    if (file < 0) throw ModelError(text("[", path_, "] expected a readable model file: ", std::strerror(errno)));
+    if (file < 0) throw ModelError(message("[", path_, "] expected a readable model file: ", std::strerror(errno)));
     struct stat status{};
     const bool known = fstat(file, &status) == 0;
     if (!known || !S_ISREG(status.st_mode)) {
         close(file);
-        throw ModelError(text("[", path_, "] expected a model file, got ",
-                              known && S_ISDIR(status.st_mode) ? "a folder" : "something that is not a file"));
+        throw ModelError(message("[", path_, "] expected a model file, got ",
+                                 known && S_ISDIR(status.st_mode) ? "a folder" : "something that is not a file"));
     }
     size_ = static_cast<size_t>(status.st_size);
     if (size_ == 0) {
         close(file);
-        throw ModelError(text("[", path_, "] expected a GGUF file, got an empty file"));
+        throw ModelError(message("[", path_, "] expected a GGUF file, got an empty file"));
     }
     mapping_ = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
     const int reason = errno;
     close(file);
     if (mapping_ == MAP_FAILED) {
         mapping_ = nullptr;
-        throw ModelError(text("[", path_, "] could not be mapped: ", std::strerror(reason)));
+        throw ModelError(message("[", path_, "] could not be mapped: ", std::strerror(reason)));
     }
 }
 
@@ -44,7 +44,7 @@ GgufFile::GgufFile(const std::string& path) : path_(path) {
         for (size_t i = 0; i < tensors().size(); ++i) {
             const std::string& name = tensors()[i].name;
             if (!index_.emplace(name, i).second)
-                throw ModelError(text("[", path_, "] expected each tensor once, got ", name, " again"));
+                throw ModelError(message("[", path_, "] expected each tensor once, got ", name, " again"));
         }
     } catch (...) {
         munmap(mapping_, size_);
@@ -71,7 +71,7 @@ void GgufFile::forget(const FileTensor& tensor) const {
 const MetadataEntry& GgufFile::entry(const std::string& key, const char* expected) const {
     const auto found = metadata().find(key);
     if (found == metadata().end())
-        throw ModelError(text("[", key, "] expected ", expected, ", the file has no such key"));
+        throw ModelError(message("[", key, "] expected ", expected, ", the file has no such key"));
     return found->second;
 }
 
@@ -80,12 +80,12 @@ T GgufFile::value(const std::string& key, const char* expected) const {
     const MetadataEntry& found = entry(key, expected);
     MetadataValue value = read_value(key, found);
     if (T* wanted = std::get_if<T>(&value)) return std::move(*wanted);
-    throw ModelError(text("[", key, "] expected ", expected, ", got a value of type ", type_name(found)));
+    throw ModelError(message("[", key, "] expected ", expected, ", got a value of type ", type_name(found)));
 }
 
 int64_t GgufFile::integer(const std::string& key, int64_t low, int64_t high) const {
     const auto checked = [&](auto number, bool fits) {
-        if (!fits) throw ModelError(text("[", key, "] expected ", low, " to ", high, ", got ", number));
+        if (!fits) throw ModelError(message("[", key, "] expected ", low, " to ", high, ", got ", number));
         return static_cast<int64_t>(number);
     };
     const MetadataEntry& found = entry(key, "an integer");
@@ -101,7 +101,7 @@ int64_t GgufFile::integer(const std::string& key, int64_t low, int64_t high) con
 double GgufFile::real(const std::string& key, double low, double high) const {
     const auto number = value<double>(key, "a float");
     if (!(number >= low && number <= high))
-        throw ModelError(text("[", key, "] expected ", low, " to ", high, ", got ", number));
+        throw ModelError(message("[", key, "] expected ", low, " to ", high, ", got ", number));
     return number;
 }
 
@@ -114,11 +114,11 @@ std::string GgufFile::string(const std::string& key) const { return value<std::s
 std::vector<int64_t> GgufFile::integers(const std::string& key, int64_t low, int64_t high) const {
     constexpr uint64_t kMost = 4096;
     if (const MetadataEntry& found = entry(key, "an integer array"); found.count > kMost)
-        throw ModelError(text("[", key, "] expected at most ", kMost, " values, got ", found.count));
+        throw ModelError(message("[", key, "] expected at most ", kMost, " values, got ", found.count));
     std::vector<int64_t> numbers = value<std::vector<int64_t>>(key, "an integer array");
     for (const int64_t number : numbers)
         if (number < low || number > high)
-            throw ModelError(text("[", key, "] expected values from ", low, " to ", high, ", got ", number));
+            throw ModelError(message("[", key, "] expected values from ", low, " to ", high, ", got ", number));
     return numbers;
 }
 

@@ -86,7 +86,7 @@ class Reader {
         const auto version = number<uint32_t>("the version");
         if (version != 2 && version != 3) {
             const bool swapped = (version & 0xFFFF) == 0;
-            fail(text("expected GGUF version 2 or 3, got ", version, swapped ? ": is it a big-endian file?" : ""));
+            fail(message("expected GGUF version 2 or 3, got ", version, swapped ? ": is it a big-endian file?" : ""));
         }
         const uint64_t tensors = count("tensors");
         const uint64_t keys = count("metadata keys");
@@ -98,12 +98,12 @@ class Reader {
     }
 
   private:
-    [[noreturn]] void fail(const std::string& what) const { throw ModelError(text("[", path_, "] ", what)); }
+    [[noreturn]] void fail(const std::string& what) const { throw ModelError(message("[", path_, "] ", what)); }
 
     const char* take(uint64_t n, const std::string& what) {
         if (n > size_ - at_)
-            fail(text("expected ", what, " (", n, " bytes) at byte ", at_, ", the file ends at ", size_,
-                      ": is it truncated?"));
+            fail(message("expected ", what, " (", n, " bytes) at byte ", at_, ", the file ends at ", size_,
+                         ": is it truncated?"));
         const char* taken = data_ + at_;
         at_ += n;
         return taken;
@@ -123,26 +123,26 @@ class Reader {
 
     void expect_magic() {
         const std::string_view found(data_, static_cast<size_t>(std::min<uint64_t>(size_, 4)));
-        if (found != GGUF_MAGIC) fail(text("expected a GGUF file, which begins with \"GGUF\", got ", quoted(found)));
+        if (found != GGUF_MAGIC) fail(message("expected a GGUF file, which begins with \"GGUF\", got ", quoted(found)));
         at_ = 4;
     }
 
     uint64_t count(const char* what) {
-        const auto n = number<uint64_t>(text("the number of ", what));
-        if (n > kMaxEntries) fail(text("expected at most ", kMaxEntries, " ", what, ", got ", n));
+        const auto n = number<uint64_t>(message("the number of ", what));
+        if (n > kMaxEntries) fail(message("expected at most ", kMaxEntries, " ", what, ", got ", n));
         return n;
     }
 
     std::string name(const std::string& what) {
         const std::string_view found = string(what);
         if (found.empty() || found.size() > kMaxNameLength || !is_name(found))
-            fail(text("expected ", what, " as 1 to ", kMaxNameLength, " bytes of printable UTF-8, got ", quoted(found),
-                      " (", found.size(), " bytes)"));
+            fail(message("expected ", what, " as 1 to ", kMaxNameLength, " bytes of printable UTF-8, got ",
+                         quoted(found), " (", found.size(), " bytes)"));
         return std::string(found);
     }
 
     void read_key(uint64_t index) {
-        std::string key = name(text("the name of metadata key ", index));
+        std::string key = name(message("the name of metadata key ", index));
         MetadataEntry entry{static_cast<gguf_type>(0), false, 1, nullptr};
         auto type = number<uint32_t>("the type of " + key);
         if (type == GGUF_TYPE_ARRAY) {
@@ -151,7 +151,8 @@ class Reader {
             entry.count = number<uint64_t>("the length of " + key);
         }
         if (type >= GGUF_TYPE_COUNT || type == GGUF_TYPE_ARRAY)
-            fail(text(key, ": expected a known type", entry.is_array ? " of array elements" : "", ", got type ", type));
+            fail(message(key, ": expected a known type", entry.is_array ? " of array elements" : "", ", got type ",
+                         type));
         entry.type = static_cast<gguf_type>(type);
         entry.data = data_ + at_;
         if (entry.type == GGUF_TYPE_STRING) {
@@ -161,7 +162,7 @@ class Reader {
             take(product(entry.count, size_of(entry.type)), "the value of " + key);
         }
         const auto [known, fresh] = header_.metadata.emplace(std::move(key), entry);
-        if (!fresh) fail(text("expected each metadata key once, got ", known->first, " again"));
+        if (!fresh) fail(message("expected each metadata key once, got ", known->first, " again"));
     }
 
     void read_alignment() {
@@ -169,35 +170,36 @@ class Reader {
         if (found == header_.metadata.end()) return;
         const MetadataEntry& entry = found->second;
         if (entry.type != GGUF_TYPE_UINT32 || entry.is_array)
-            fail(text(kAlignmentKey, ": expected a uint32, got a value of type ", type_name(entry)));
+            fail(message(kAlignmentKey, ": expected a uint32, got a value of type ", type_name(entry)));
         uint32_t value = 0;
         std::memcpy(&value, entry.data, sizeof(value));
-        if (value == 0 || (value & (value - 1)) != 0) fail(text(kAlignmentKey, ": expected a power of 2, got ", value));
+        if (value == 0 || (value & (value - 1)) != 0)
+            fail(message(kAlignmentKey, ": expected a power of 2, got ", value));
         alignment_ = value;
     }
 
     void read_tensor(uint64_t index) {
         FileTensor tensor;
-        tensor.name = name(text("the name of tensor ", index));
+        tensor.name = name(message("the name of tensor ", index));
         const std::string what = "the description of " + tensor.name;
         const auto dimensions = number<uint32_t>(what);
         if (dimensions > GGML_MAX_DIMS)
-            fail(text(tensor.name, ": expected at most ", GGML_MAX_DIMS, " dimensions, got ", dimensions));
+            fail(message(tensor.name, ": expected at most ", GGML_MAX_DIMS, " dimensions, got ", dimensions));
         tensor.shape.resize(dimensions);
         for (uint32_t d = 0; d < dimensions; ++d) {
             const auto n = number<int64_t>(what);
-            if (n < 1) fail(text(tensor.name, ": expected dimensions of at least 1, got ", n));
+            if (n < 1) fail(message(tensor.name, ": expected dimensions of at least 1, got ", n));
             tensor.shape[dimensions - 1 - d] = n;  // the file has the fastest first
         }
         const auto type = number<uint32_t>(what);
         tensor.type = static_cast<ggml_type>(std::min<uint32_t>(type, GGML_TYPE_COUNT));
         const int64_t block = type < GGML_TYPE_COUNT ? ggml_blck_size(tensor.type) : 0;
         if (block < 1 || ggml_type_size(tensor.type) == 0)
-            fail(text(tensor.name, ": expected a known ggml type, got type ", type));
+            fail(message(tensor.name, ": expected a known ggml type, got type ", type));
         const int64_t columns = dimensions == 0 ? 1 : tensor.shape.back();
         if (columns % block != 0)
-            fail(text(tensor.name, ": expected rows of a multiple of ", block, " values, a block of ",
-                      ggml_type_name(tensor.type), ", got ", columns));
+            fail(message(tensor.name, ": expected rows of a multiple of ", block, " values, a block of ",
+                         ggml_type_name(tensor.type), ", got ", columns));
         uint64_t nbytes = product(static_cast<uint64_t>(columns / block), ggml_type_size(tensor.type));
         for (size_t d = 0; d + 1 < tensor.shape.size(); ++d)
             nbytes = product(nbytes, static_cast<uint64_t>(tensor.shape[d]));
@@ -217,11 +219,11 @@ class Reader {
             FileTensor& tensor = tensors[i];
             const uint64_t offset = offsets_[i];
             if (start > size_ || offset > size_ - start || tensor.nbytes > size_ - start - offset)
-                fail(text("expected ", tensor.name, " to end within the file's ", size_, " bytes, it needs ",
-                          tensor.nbytes, " bytes at ", start, " + ", offset, ": is it truncated?"));
+                fail(message("expected ", tensor.name, " to end within the file's ", size_, " bytes, it needs ",
+                             tensor.nbytes, " bytes at ", start, " + ", offset, ": is it truncated?"));
             if ((start + offset) % kTensorAlignment != 0)
-                fail(text(tensor.name, ": expected data aligned to ", kTensorAlignment, " bytes, got offset ",
-                          start + offset, " (", kAlignmentKey, " is ", alignment_, ")"));
+                fail(message(tensor.name, ": expected data aligned to ", kTensorAlignment, " bytes, got offset ",
+                             start + offset, " (", kAlignmentKey, " is ", alignment_, ")"));
             tensor.data = data_ + start + offset;
             order[i] = i;
         }
@@ -229,8 +231,8 @@ class Reader {
         for (size_t i = 1; i < order.size(); ++i) {
             const FileTensor& before = tensors[order[i - 1]];
             if (offsets_[order[i]] - offsets_[order[i - 1]] < before.nbytes)
-                fail(text("expected tensors that do not overlap, got ", tensors[order[i]].name, " within ",
-                          before.name));
+                fail(message("expected tensors that do not overlap, got ", tensors[order[i]].name, " within ",
+                             before.name));
         }
     }
 
@@ -272,8 +274,8 @@ std::vector<std::string> strings(const std::string& key, const MetadataEntry& en
         const std::string_view found(at + sizeof(length), static_cast<size_t>(length));
         const size_t end = utf8_end(found);
         if (end != found.size())
-            throw ModelError(text("[", key, "] expected UTF-8 text, got byte ",
-                                  static_cast<int>(static_cast<unsigned char>(found[end])), " at ", end));
+            throw ModelError(message("[", key, "] expected UTF-8 text, got byte ",
+                                     static_cast<int>(static_cast<unsigned char>(found[end])), " at ", end));
         values.emplace_back(found);
         at += sizeof(length) + found.size();
     }

@@ -64,7 +64,7 @@ Graph::Graph(std::shared_ptr<Backend> backend, size_t max_nodes, const std::func
                                             /*parallel=*/false, /*op_offload=*/false));
     const LogCapture log;
     if (!scheduler_ || !ggml_backend_sched_alloc_graph(scheduler_.get(), graph_))
-        throw BackendError(text("[memory] no room on ", backend_->device(), " for intermediates: ", log.text()));
+        throw BackendError(message("[memory] no room on ", backend_->device(), " for intermediates: ", log.text()));
     known_work_ = backend_->work_of(graph_, useful_threads());
 }
 
@@ -81,10 +81,10 @@ int Graph::useful_threads() const {
 
 void Graph::set(const std::string& name, const void* data, size_t nbytes) {
     const auto found = inputs_.find(name);
-    if (found == inputs_.end()) throw std::logic_error(text("[graph] no input named ", name));
+    if (found == inputs_.end()) throw std::logic_error(message("[graph] no input named ", name));
     if (ggml_nbytes(found->second) != nbytes)
         throw std::logic_error(
-            text("[graph] input ", name, " has ", ggml_nbytes(found->second), " bytes, got ", nbytes));
+            message("[graph] input ", name, " has ", ggml_nbytes(found->second), " bytes, got ", nbytes));
     // An input that nothing reads has no memory.
     if (found->second->buffer != nullptr) ggml_backend_tensor_set(found->second, data, 0, nbytes);
 }
@@ -97,7 +97,7 @@ void Graph::run(bool timed) {
     if (status == GGML_STATUS_ABORTED) check_exit();
     if (status != GGML_STATUS_SUCCESS)
         throw BackendError(
-            text("[compute] failed on ", backend_->device(), ": ", ggml_status_to_string(status), " ", log.text()));
+            message("[compute] failed on ", backend_->device(), ": ", ggml_status_to_string(status), " ", log.text()));
 }
 
 std::map<std::string, double> Graph::profile() {
@@ -129,7 +129,7 @@ std::map<std::string, double> Graph::profile() {
 ggml_tensor* Graph::find_output(const std::string& name) const {
     for (const auto& [known, tensor] : outputs_)
         if (known == name) return tensor;
-    throw std::logic_error(text("[graph] no output named ", name));
+    throw std::logic_error(message("[graph] no output named ", name));
 }
 
 void Graph::get(const std::string& name, float* out, size_t count, size_t first) const {

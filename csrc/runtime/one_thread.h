@@ -16,7 +16,7 @@ class OneThread {
         Use(OneThread& owner, const char* what) : owner_(owner) {
             if (owner_.in_use_.exchange(true))
                 throw std::invalid_argument(
-                    text("[", what, "] expected one thread at a time, another one is computing with it"));
+                    message("[", what, "] expected one thread at a time, another one is computing with it"));
         }
         ~Use() { owner_.in_use_ = false; }
         Use(const Use&) = delete;

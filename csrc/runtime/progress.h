@@ -15,7 +15,7 @@ class Progress {
     void check(const char* what) const {
         if (between_)
             throw std::invalid_argument(
-                text("[", what, "] expected reset() first: a computation with it was broken off in the middle"));
+                message("[", what, "] expected reset() first: a computation with it was broken off in the middle"));
     }
     void begin(const char* what) {
         check(what);

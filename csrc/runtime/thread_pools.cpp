@@ -29,7 +29,7 @@ Function cpu_function(const char* name) {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     if (device == nullptr) throw BackendError("[backend] expected a CPU backend, this build has none");
     void* address = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), name);
-    if (address == nullptr) throw BackendError(text("[backend] expected the CPU backend to have ", name));
+    if (address == nullptr) throw BackendError(message("[backend] expected the CPU backend to have ", name));
     return reinterpret_cast<Function>(address);
 }
 
@@ -84,13 +84,13 @@ ThreadPools::Pool& ThreadPools::pool_of(int threads) {
     const auto found = pools_.find(threads);
     if (found != pools_.end()) return found->second;
     // ggml ends the process where it cannot start a thread.
-    if (!can_start_threads(threads - 1)) throw BackendError(text("[backend] could not start ", threads, " threads"));
+    if (!can_start_threads(threads - 1)) throw BackendError(message("[backend] could not start ", threads, " threads"));
     struct ggml_threadpool_params params = ggml_threadpool_params_default(threads);
     params.poll = kPollLevel;
     Pool pool;
     pool.handle = {cpu_function<ThreadpoolNew>("ggml_threadpool_new")(&params),
                    ThreadpoolDeleter{cpu_function<ThreadpoolFree>("ggml_threadpool_free")}};
-    if (!pool.handle) throw BackendError(text("[backend] could not start ", threads, " threads"));
+    if (!pool.handle) throw BackendError(message("[backend] could not start ", threads, " threads"));
     return pools_.emplace(threads, std::move(pool)).first->second;
 }
 
@@ -120,7 +120,7 @@ std::vector<int> ThreadPools::thread_ids(int threads) const {
     ggml_build_forward_expand(graph, said);
     set_threads_(cpu_, threads);
     if (ggml_backend_graph_compute(cpu_, graph) != GGML_STATUS_SUCCESS)
-        throw BackendError(text("[backend] could not run on ", threads, " threads"));
+        throw BackendError(message("[backend] could not run on ", threads, " threads"));
     std::copy_n(static_cast<const int32_t*>(said->data), ids.size(), ids.begin());
 #endif
     return ids;

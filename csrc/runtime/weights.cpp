@@ -56,9 +56,9 @@ ggml_type supported_type(const std::string& name) {
         const auto type = static_cast<ggml_type>(i);
         if (!is_supported(type)) continue;
         if (strcasecmp(ggml_type_name(type), name.c_str()) == 0) return type;
-        known += text(known.empty() ? "" : ", ", ggml_type_name(type));
+        known += message(known.empty() ? "" : ", ", ggml_type_name(type));
     }
-    throw std::invalid_argument(text("[type] expected one of ", known, ", got ", name));
+    throw std::invalid_argument(message("[type] expected one of ", known, ", got ", name));
 }
 
 std::vector<float> to_float(const FileTensor& tensor) {
@@ -79,16 +79,16 @@ const FileTensor* Weights::require(const std::string& name, const Shape& shape) 
     asked_.insert(name);
     const FileTensor* tensor = file_->find(name);
     if (tensor == nullptr) {
-        problems_.push_back(text(name, ": expected ", to_text(shape), ", missing"));
+        problems_.push_back(message(name, ": expected ", to_text(shape), ", missing"));
         return nullptr;
     }
     if (trimmed(tensor->shape) != trimmed(shape)) {
-        problems_.push_back(text(name, ": expected ", to_text(shape), ", got ", to_text(tensor->shape)));
+        problems_.push_back(message(name, ": expected ", to_text(shape), ", got ", to_text(tensor->shape)));
         return nullptr;
     }
     if (!is_supported(tensor->type)) {
-        problems_.push_back(text(name, ": expected F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K, got ",
-                                 ggml_type_name(tensor->type)));
+        problems_.push_back(message(name, ": expected F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K, got ",
+                                    ggml_type_name(tensor->type)));
         return nullptr;
     }
     return tensor;
@@ -132,9 +132,9 @@ HostTable Weights::table(const std::string& name, int64_t rows, int64_t columns)
 void check_tensors(const std::string& path, const std::vector<std::string>& problems) {
     if (problems.empty()) return;
     constexpr size_t kShown = 50;
-    std::string all = text("[", path, "] ", problems.size(), " tensor(s) are not as expected:");
+    std::string all = message("[", path, "] ", problems.size(), " tensor(s) are not as expected:");
     for (size_t i = 0; i < std::min(kShown, problems.size()); ++i) all += "\n  " + problems[i];
-    if (problems.size() > kShown) all += text("\n  and ", problems.size() - kShown, " more");
+    if (problems.size() > kShown) all += message("\n  and ", problems.size() - kShown, " more");
     throw ModelError(all);
 }
 
@@ -145,7 +145,7 @@ void Weights::place() {
         for (const auto& [tensor, source] : mapped_)
             if (ggml_backend_tensor_alloc(mapped_buffer_.get(), tensor, const_cast<void*>(source->data)) !=
                 GGML_STATUS_SUCCESS)
-                throw BackendError(text("[", source->name, "] could not be placed in the mapped file"));
+                throw BackendError(message("[", source->name, "] could not be placed in the mapped file"));
     } else {
         mapped_buffer_ = backend_->allocate(mapped_context_.get(), "the model's weights");
     }

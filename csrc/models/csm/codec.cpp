@@ -28,17 +28,17 @@ MimiConfig read_config(const GgufFile& file) {
     c.upsampling_ratio = file.integer(keys::kUpsamplingRatio, 1, 4096);
     c.decoder_rates = read_rates(file, keys::kDecoderRates);
     if (product(c.decoder_rates) > kMaxSamplesPerFrame / c.upsampling_ratio)
-        throw ModelError(text("[", keys::kDecoderRates, "] expected at most ", kMaxSamplesPerFrame,
-                              " samples a frame, got a product of ", product(c.decoder_rates), " times ",
-                              c.upsampling_ratio, " (", keys::kUpsamplingRatio, ")"));
+        throw ModelError(message("[", keys::kDecoderRates, "] expected at most ", kMaxSamplesPerFrame,
+                                 " samples a frame, got a product of ", product(c.decoder_rates), " times ",
+                                 c.upsampling_ratio, " (", keys::kUpsamplingRatio, ")"));
     // Each residual unit goes through half its channels, the last one's too.
     if (c.decoder_dim % (int64_t{2} << c.decoder_rates.size()) != 0)
-        throw ModelError(text("[", keys::kDecoderDim, "] expected a multiple of 2^", c.decoder_rates.size() + 1,
-                              ", got ", c.decoder_dim));
+        throw ModelError(message("[", keys::kDecoderDim, "] expected a multiple of 2^", c.decoder_rates.size() + 1,
+                                 ", got ", c.decoder_dim));
     c.transformer = read_codec_transformer(file, keys::kTransformer);
     if (c.transformer.dim != c.latent_dim)
-        throw ModelError(text("[", keys::kTransformer, names::kDim, "] expected ", keys::kLatentDim, ", ", c.latent_dim,
-                              ", got ", c.transformer.dim));
+        throw ModelError(message("[", keys::kTransformer, names::kDim, "] expected ", keys::kLatentDim, ", ",
+                                 c.latent_dim, ", got ", c.transformer.dim));
     c.window = read_window(file, keys::kTransformer, c.transformer.block, c.transformer.layers);
     return c;
 }

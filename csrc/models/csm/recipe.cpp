@@ -31,8 +31,8 @@ ggml_tensor* read_rope_factors(Weights& weights, const std::string& prefix, cons
     const float high = real(keys::kScalingHigh);
     const float original = real(keys::kScalingOriginal);
     if (!(low < high))
-        throw ModelError(
-            text("[", key(keys::kScalingHigh), "] expected more than ", keys::kScalingLow, " ", low, ", got ", high));
+        throw ModelError(message("[", key(keys::kScalingHigh), "] expected more than ", keys::kScalingLow, " ", low,
+                                 ", got ", high));
     const int64_t pairs = block.head_dim / 2;
     return weights.prepared(prefix + "factors", pairs, 1, [=](float* out) {
         constexpr float kTurn = 6.283185307179586F;
@@ -116,7 +116,7 @@ std::shared_ptr<const FastAr> read_depth(Weights& weights, const DecoderConfig& 
 }  // namespace
 
 CsmRecipe::CsmRecipe(Weights& weights, std::optional<int64_t> end_id) {
-    if (end_id) throw std::invalid_argument(text("[im_end_id] expected none: no id ends speech, got ", *end_id));
+    if (end_id) throw std::invalid_argument(message("[im_end_id] expected none: no id ends speech, got ", *end_id));
     const DecoderConfig c = read_config(weights);
     text_vocab_ = weights.file().integer(keys::kTextVocabSize, 1, kMaxCount);
     text_embeddings_ = weights.table(keys::kTextEmbeddings, text_vocab_, c.dim);
@@ -136,15 +136,15 @@ void CsmRecipe::check_prompt(const Prompt& prompt) const {
         const int32_t id = prompt.columns[static_cast<size_t>(t)];
         if (id < -1 || id >= text_vocab_)
             throw std::invalid_argument(
-                text("[prompt] expected text ids from -1 to ", text_vocab_ - 1, ", got ", id, " in column ", t));
+                message("[prompt] expected text ids from -1 to ", text_vocab_ - 1, ", got ", id, " in column ", t));
         for (int64_t i = 1; i <= c.num_codebooks; ++i) {
             const int32_t code = prompt.columns[static_cast<size_t>(i * prompt.count + t)];
             const bool fits = id >= 0 ? code == -1 : code >= 0 && code < c.codebook_size;
             if (!fits)
-                throw std::invalid_argument(text(
-                    "[prompt] expected ",
-                    id >= 0 ? text("no code (-1) beside a text id") : text("codes from 0 to ", c.codebook_size - 1),
-                    " in row ", i, ", got ", code, " in column ", t));
+                throw std::invalid_argument(message("[prompt] expected ",
+                                                    id >= 0 ? message("no code (-1) beside a text id")
+                                                            : message("codes from 0 to ", c.codebook_size - 1),
+                                                    " in row ", i, ", got ", code, " in column ", t));
         }
     }
 }
@@ -154,7 +154,7 @@ void CsmRecipe::check_column(const int32_t* column) const {
     for (int i = 1; i <= c.num_codebooks; ++i) check_code(column[i], c.codebook_size);
     if (column[0] != column[1])
         throw std::invalid_argument(
-            text("[step] expected the main id to be the frame's first code, got ", column[0], " and ", column[1]));
+            message("[step] expected the main id to be the frame's first code, got ", column[0], " and ", column[1]));
 }
 
 void CsmRecipe::embed_frame(const int32_t* codes, int64_t stride, float* out, std::vector<float>& scratch) const {

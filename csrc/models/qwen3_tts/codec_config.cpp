@@ -29,12 +29,12 @@ Qwen3CodecConfig read_qwen3_codec_config(const GgufFile& file) {
     c.upsampling_ratios = read_rates(file, keys::kUpsamplingRatios);
     c.decoder_rates = read_rates(file, keys::kDecoderRates);
     if (product(c.upsampling_ratios) > kMaxSamplesPerFrame / std::min(product(c.decoder_rates), kMaxSamplesPerFrame))
-        throw ModelError(text("[", keys::kDecoderRates, "] expected at most ", kMaxSamplesPerFrame,
-                              " samples a frame, got a product of ", product(c.decoder_rates), " times ",
-                              product(c.upsampling_ratios), " (", keys::kUpsamplingRatios, ")"));
+        throw ModelError(message("[", keys::kDecoderRates, "] expected at most ", kMaxSamplesPerFrame,
+                                 " samples a frame, got a product of ", product(c.decoder_rates), " times ",
+                                 product(c.upsampling_ratios), " (", keys::kUpsamplingRatios, ")"));
     if (c.decoder_dim % (int64_t{1} << c.decoder_rates.size()) != 0)
-        throw ModelError(text("[", keys::kDecoderDim, "] expected a multiple of 2^", c.decoder_rates.size(), ", got ",
-                              c.decoder_dim));
+        throw ModelError(message("[", keys::kDecoderDim, "] expected a multiple of 2^", c.decoder_rates.size(),
+                                 ", got ", c.decoder_dim));
     c.transformer = read_codec_transformer(file, keys::kTransformer);
     c.window = read_window(file, keys::kTransformer, c.transformer.block, c.transformer.layers);
     return c;

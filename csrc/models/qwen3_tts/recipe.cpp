@@ -64,7 +64,7 @@ BlockTensors block_tensors(int64_t dim, int64_t feed_forward) {
 }  // namespace
 
 Qwen3Recipe::Qwen3Recipe(Weights& weights, std::optional<int64_t> end_id) {
-    if (end_id) throw std::invalid_argument(text("[im_end_id] expected none, the file says it, got ", *end_id));
+    if (end_id) throw std::invalid_argument(message("[im_end_id] expected none, the file says it, got ", *end_id));
     read_talker(weights, read_config(weights.file()));
     fast_ = read_predictor(weights);
 }
@@ -107,8 +107,8 @@ void Qwen3Recipe::check_prompt(const Prompt& prompt) const {
     const DecoderConfig& c = decoder().config;
     const auto require = [](const char* what, int64_t value, int64_t low, int64_t size, const char* where, int64_t at) {
         if (value < low || value >= size)
-            throw std::invalid_argument(text("[prompt] expected ", what, " from ", low, " to ", size - 1, ", got ",
-                                             value, " in ", where, " ", at));
+            throw std::invalid_argument(message("[prompt] expected ", what, " from ", low, " to ", size - 1, ", got ",
+                                                value, " in ", where, " ", at));
     };
     for (int64_t t = 0; t < prompt.count; ++t) {
         require("text ids", prompt.columns[static_cast<size_t>(t)], -1, text_vocab_, "column", t);
@@ -122,10 +122,10 @@ void Qwen3Recipe::check_prompt(const Prompt& prompt) const {
     if (prompt.speaker.empty()) return;
     if (static_cast<int64_t>(prompt.speaker.size()) != c.dim)
         throw std::invalid_argument(
-            text("[prompt] expected ", c.dim, " values of the speaker, got ", prompt.speaker.size()));
+            message("[prompt] expected ", c.dim, " values of the speaker, got ", prompt.speaker.size()));
     for (const float value : prompt.speaker)
         if (!std::isfinite(value))
-            throw std::invalid_argument(text("[prompt] expected finite values of the speaker, got ", value));
+            throw std::invalid_argument(message("[prompt] expected finite values of the speaker, got ", value));
     require("the speaker's column", prompt.speaker_column, 0, prompt.count, "a prompt of columns", prompt.count);
 }
 
@@ -134,7 +134,7 @@ void Qwen3Recipe::check_column(const int32_t* column) const {
     for (int i = 1; i <= c.num_codebooks; ++i) check_code(column[i], c.codebook_size);
     if (column[0] != column[1])
         throw std::invalid_argument(
-            text("[step] expected the main id to be the frame's first code, got ", column[0], " and ", column[1]));
+            message("[step] expected the main id to be the frame's first code, got ", column[0], " and ", column[1]));
 }
 
 void Qwen3Recipe::add_codes(const int32_t* codes, int64_t stride, float* out, std::vector<float>& scratch) const {

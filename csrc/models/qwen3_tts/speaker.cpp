@@ -23,8 +23,8 @@ constexpr int64_t kMaxFrames = 1 << 20;
 std::vector<int64_t> per_layer(const GgufFile& file, const char* key, int64_t high, size_t count) {
     std::vector<int64_t> values = file.integers(key, 1, high);
     if (values.size() != count)
-        throw ModelError(
-            text("[", key, "] expected ", count, " values, as ", keys::kSpeakerChannels, " has, got ", values.size()));
+        throw ModelError(message("[", key, "] expected ", count, " values, as ", keys::kSpeakerChannels, " has, got ",
+                                 values.size()));
     return values;
 }
 
@@ -40,11 +40,11 @@ Qwen3Speaker::Qwen3Speaker(std::shared_ptr<const GgufFile> file, std::shared_ptr
     dim_ = f.integer(keys::kSpeakerDim, 1, kMaxCodecDim);
     const std::vector<int64_t> channels = f.integers(keys::kSpeakerChannels, 1, kMaxCodecDim);
     if (channels.size() < 3 || channels.size() > 64)
-        throw ModelError(text("[", keys::kSpeakerChannels, "] expected 3 to 64 values, got ", channels.size()));
+        throw ModelError(message("[", keys::kSpeakerChannels, "] expected 3 to 64 values, got ", channels.size()));
     for (size_t i = 1; i + 1 < channels.size(); ++i)
         if (channels[i] != channels[0])
-            throw ModelError(text("[", keys::kSpeakerChannels, "] expected ", channels[0],
-                                  " in all blocks, as each adds its input, got ", channels[i]));
+            throw ModelError(message("[", keys::kSpeakerChannels, "] expected ", channels[0],
+                                     " in all blocks, as each adds its input, got ", channels[i]));
     read(channels, per_layer(f, keys::kSpeakerKernelSizes, 1023, channels.size()),
          per_layer(f, keys::kSpeakerDilations, 1023, channels.size()));
     check_tensors(f.path(), weights_.problems());
@@ -58,7 +58,7 @@ void Qwen3Speaker::read(const std::vector<int64_t>& channels, const std::vector<
     const int64_t scale = f.integer(keys::kSpeakerScale, 2, 1024);
     if (width % scale != 0)
         throw ModelError(
-            text("[", keys::kSpeakerScale, "] expected a divisor of the ", width, " channels, got ", scale));
+            message("[", keys::kSpeakerScale, "] expected a divisor of the ", width, " channels, got ", scale));
     const int64_t attention = f.integer(keys::kSpeakerAttentionChannels, 1, kMaxCodecDim);
     const int64_t squeezed = f.integer(keys::kSpeakerSqueezeChannels, 1, kMaxCodecDim);
     const auto conv = [&](const std::string& name, int64_t in, int64_t out, size_t layer) {
@@ -150,7 +150,7 @@ void Qwen3Speaker::build(GraphBuilder& g, int64_t frames) const {
         ggml_tensor* mean = as_column(g, ggml_mean(ctx, transposed(g, y)));
         ggml_tensor* squeezed = ggml_relu(ctx, nn::valid_conv(g, mean, block.squeeze));
         ggml_tensor* gate = ggml_sigmoid(ctx, nn::valid_conv(g, squeezed, block.excite));
-        x = g.probe(text("block.", b + 1), ggml_add(ctx, ggml_mul(ctx, y, gate), x));
+        x = g.probe(message("block.", b + 1), ggml_add(ctx, ggml_mul(ctx, y, gate), x));
         all = all ? ggml_concat(ctx, all, x, 0) : x;
     }
     x = g.probe("aggregation", active(all, aggregation_));
@@ -172,9 +172,10 @@ void Qwen3Speaker::build(GraphBuilder& g, int64_t frames) const {
 std::unique_ptr<Graph> Qwen3Speaker::run(const std::vector<float>& mel, int64_t frames, bool keep_probes) const {
     backend_->check_process();
     if (frames < min_frames() || frames > kMaxFrames)
-        throw std::invalid_argument(text("[mel] expected ", min_frames(), " to ", kMaxFrames, " frames, got ", frames));
+        throw std::invalid_argument(
+            message("[mel] expected ", min_frames(), " to ", kMaxFrames, " frames, got ", frames));
     for (const float value : mel)
-        if (!std::isfinite(value)) throw std::invalid_argument(text("[mel] expected finite values, got ", value));
+        if (!std::isfinite(value)) throw std::invalid_argument(message("[mel] expected finite values, got ", value));
     std::call_once(loaded_, [this] { weights_.load(); });
     const size_t nodes = 64 * (blocks_.size() + 1) + blocks_.size() * blocks_.front().groups.size() * 32;
     auto graph = std::make_unique<Graph>(backend_, nodes, [&](GraphBuilder& g) { build(g, frames); }, keep_probes);

@@ -30,29 +30,29 @@ DacConfig read_dac_config(const GgufFile& file) {
     c.downsample_factors = read_rates(file, names::kDownsampleFactor);
     c.encoder_transformer_layers = file.integers(names::kEncoderTransformerLayers, 0, 1024);
     if (c.encoder_transformer_layers.size() != c.encoder_rates.size())
-        throw ModelError(text("[", names::kEncoderTransformerLayers, "] expected ", c.encoder_rates.size(),
-                              " values, one per encoder rate, got ", c.encoder_transformer_layers.size()));
+        throw ModelError(message("[", names::kEncoderTransformerLayers, "] expected ", c.encoder_rates.size(),
+                                 " values, one per encoder rate, got ", c.encoder_transformer_layers.size()));
     for (const auto& [key, rates] :
          {std::pair(names::kEncoderRates, &c.encoder_rates), std::pair(names::kDecoderRates, &c.decoder_rates)})
         if (product(*rates) != c.hop_length)
-            throw ModelError(text("[", key, "] expected a product of ", c.hop_length, " (", names::kHopLength,
-                                  "), got ", product(*rates)));
+            throw ModelError(message("[", key, "] expected a product of ", c.hop_length, " (", names::kHopLength,
+                                     "), got ", product(*rates)));
     if (product(c.downsample_factors) > kMaxSamplesPerFrame / c.hop_length)
-        throw ModelError(text("[", names::kDownsampleFactor, "] expected at most ", kMaxSamplesPerFrame,
-                              " samples a frame, got a product of ", product(c.downsample_factors), " times ",
-                              c.hop_length, " (", names::kHopLength, ")"));
+        throw ModelError(message("[", names::kDownsampleFactor, "] expected at most ", kMaxSamplesPerFrame,
+                                 " samples a frame, got a product of ", product(c.downsample_factors), " times ",
+                                 c.hop_length, " (", names::kHopLength, ")"));
     if (c.encoder_dim > kMaxDim >> c.encoder_rates.size())
-        throw ModelError(text("[", names::kEncoderDim, "] expected a width that doubles ", c.encoder_rates.size(),
-                              " times within ", kMaxDim, ", got ", c.encoder_dim));
+        throw ModelError(message("[", names::kEncoderDim, "] expected a width that doubles ", c.encoder_rates.size(),
+                                 " times within ", kMaxDim, ", got ", c.encoder_dim));
     if (c.decoder_dim % (int64_t{1} << c.decoder_rates.size()) != 0)
-        throw ModelError(text("[", names::kDecoderDim, "] expected a multiple of 2^", c.decoder_rates.size(), ", got ",
-                              c.decoder_dim));
+        throw ModelError(message("[", names::kDecoderDim, "] expected a multiple of 2^", c.decoder_rates.size(),
+                                 ", got ", c.decoder_dim));
 
     const std::string rvq = names::kRvqTransformer;
     const int64_t width = dim((rvq + names::kDim).c_str());
     if (width != c.quantizer_dim || c.latent_dim != c.quantizer_dim)
-        throw ModelError(text("[", rvq, names::kDim, "] expected ", names::kQuantizerInputDim, " (", c.quantizer_dim,
-                              "), which must also be ", names::kLatentDim, " (", c.latent_dim, "), got ", width));
+        throw ModelError(message("[", rvq, names::kDim, "] expected ", names::kQuantizerInputDim, " (", c.quantizer_dim,
+                                 "), which must also be ", names::kLatentDim, " (", c.latent_dim, "), got ", width));
     c.rvq_layers = static_cast<int>(file.integer(rvq + names::kLayers, 1, 1024));
     c.rvq_feed_forward = dim((rvq + names::kTransformerFeedForward).c_str());
     c.rvq_block = read_transformer(file, rvq, file.integer(rvq + names::kHeads, 1, kMaxDim));

@@ -41,8 +41,8 @@ void DacEncoder::read_blocks(const DacConfig& c) {
         if (layers > 0) {
             const int64_t head_dim = weights_.file().integer(keys + names::kHeadDim, 2, 65536);
             if (channels % head_dim != 0)
-                throw ModelError(text("[", keys, names::kHeadDim, "] expected a divisor of the width ", channels,
-                                      " of encoder block ", b + 1, ", got ", head_dim));
+                throw ModelError(message("[", keys, names::kHeadDim, "] expected a divisor of the width ", channels,
+                                         " of encoder block ", b + 1, ", got ", head_dim));
             // There is no key for the feed-forward's width: the first layer's own tensor tells it.
             const FileTensor* w1 = weights_.file().find(prefix + "5.layers.0." + names::kW1);
             const int64_t feed_forward = w1 != nullptr && !w1->shape.empty() ? w1->shape.front() : 3 * channels;
@@ -119,7 +119,7 @@ DacEncodeStream::DacEncodeStream(std::shared_ptr<const Codec> codec, const DacEn
     };
     for (size_t b = 0; b < encoder_.blocks.size(); ++b) {
         positions /= config.encoder_rates[b];
-        if (!encoder_.blocks[b].transformer.blocks.empty()) add(encoder_.blocks[b].transformer, text("encoder.", b));
+        if (!encoder_.blocks[b].transformer.blocks.empty()) add(encoder_.blocks[b].transformer, message("encoder.", b));
     }
     positions = 1;
     add(encoder_.pre_module, "pre_module");

@@ -17,12 +17,13 @@ std::vector<DecoderConfig::Head> read_alignment_heads(const GgufFile& file, cons
     if (!file.has(names::kAlignmentHeads)) return heads;
     const std::vector<int64_t> numbers = file.integers(names::kAlignmentHeads, 0, kMaxCount);
     if (numbers.empty() || numbers.size() % 2 != 0 || numbers.size() > kMostNumbers)
-        throw ModelError(text("[", names::kAlignmentHeads, "] expected 1 to ", kMostNumbers / 2,
-                              " pairs of a layer and a head, got ", numbers.size(), " numbers"));
+        throw ModelError(message("[", names::kAlignmentHeads, "] expected 1 to ", kMostNumbers / 2,
+                                 " pairs of a layer and a head, got ", numbers.size(), " numbers"));
     for (size_t i = 0; i < numbers.size(); i += 2) {
         if (numbers[i] >= c.layers || numbers[i + 1] >= c.block.heads)
-            throw ModelError(text("[", names::kAlignmentHeads, "] expected a layer below ", c.layers,
-                                  " and a head below ", c.block.heads, ", got ", numbers[i], " and ", numbers[i + 1]));
+            throw ModelError(message("[", names::kAlignmentHeads, "] expected a layer below ", c.layers,
+                                     " and a head below ", c.block.heads, ", got ", numbers[i], " and ",
+                                     numbers[i + 1]));
         heads.push_back({static_cast<int>(numbers[i]), static_cast<int>(numbers[i + 1])});
     }
     return heads;
@@ -42,9 +43,9 @@ DecoderConfig read_config(const GgufFile& file, std::optional<int64_t> end_id) {
     if (!end_id) throw std::invalid_argument("[im_end_id] expected the id that ends speech, got none");
     c.end_id = *end_id;
     if (c.end_id < 0 || c.end_id >= c.vocab_size || c.is_semantic(c.end_id))
-        throw std::invalid_argument(text("[im_end_id] expected an id of the vocabulary (0 to ", c.vocab_size - 1,
-                                         ") outside the semantic ids ", c.semantic_begin, " to ", c.semantic_end,
-                                         ", got ", c.end_id));
+        throw std::invalid_argument(message("[im_end_id] expected an id of the vocabulary (0 to ", c.vocab_size - 1,
+                                            ") outside the semantic ids ", c.semantic_begin, " to ", c.semantic_end,
+                                            ", got ", c.end_id));
     c.hidden_normed = file.boolean(names::kNormFastlayerInput, true);
     c.block = read_block_config(
         file, {names::kHeadCount, names::kHeadCountKv, nullptr, names::kRopeFreqBase, names::kRmsEpsilon});
@@ -59,8 +60,8 @@ DecoderConfig read_config(const GgufFile& file, std::optional<int64_t> end_id) {
     else if (wo != nullptr && !wo->shape.empty() && wo->shape.back() % c.block.heads == 0)
         head_dim = wo->shape.back() / c.block.heads;
     if (head_dim < 2 || head_dim % 2 != 0 || head_dim > kMaxDim)
-        throw ModelError(text("[", names::kKeyLength, "] expected an even head_dim of at least 2, got ", head_dim,
-                              " (from the key, else q_norm's length, else wo's columns / head_count)"));
+        throw ModelError(message("[", names::kKeyLength, "] expected an even head_dim of at least 2, got ", head_dim,
+                                 " (from the key, else q_norm's length, else wo's columns / head_count)"));
     c.block.head_dim = static_cast<int>(head_dim);
     c.alignment_heads = read_alignment_heads(file, c);
     return c;
@@ -94,8 +95,8 @@ std::shared_ptr<const FastAr> read_fast(Weights& weights, const DecoderConfig& s
         fast->blocks.push_back(read_block(weights, names::indexed(names::kFastLayer, i), c.block, tensors));
     const bool projects = file.boolean(names::kFastProjectIn, c.dim != slow.dim);
     if (!projects && c.dim != slow.dim)
-        throw ModelError(text("[", names::kFastProjectIn, "] expected true where the Fast-AR's width ", c.dim,
-                              " is not the Slow-AR's ", slow.dim, ", got false"));
+        throw ModelError(message("[", names::kFastProjectIn, "] expected true where the Fast-AR's width ", c.dim,
+                                 " is not the Slow-AR's ", slow.dim, ", got false"));
     if (projects) {
         fast->project_in = read_linear(weights, names::kFastProjectInWeight, c.dim, slow.dim);
         fast->project_in->bias = weights.vector(names::kFastProjectInBias, c.dim);
@@ -140,8 +141,8 @@ void S2Recipe::check_columns(const int32_t* columns, int64_t count) const {
     const DecoderConfig& c = decoder().config;
     const auto check = [](const char* what, int32_t value, int64_t size, int64_t row, int64_t column) {
         if (value < 0 || value >= size)
-            throw std::invalid_argument(text("[prompt] expected ", what, " from 0 to ", size - 1, " in row ", row,
-                                             ", got ", value, " in column ", column));
+            throw std::invalid_argument(message("[prompt] expected ", what, " from 0 to ", size - 1, " in row ", row,
+                                                ", got ", value, " in column ", column));
     };
     for (int64_t t = 0; t < count; ++t) {
         check("ids", columns[t], c.vocab_size, 0, t);

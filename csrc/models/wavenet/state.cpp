@@ -26,7 +26,7 @@ int64_t floats_per_sequence(const WaveNetConfig& c) {
 int64_t checked_batch(const WaveNetConfig& c, int64_t batch) {
     const int64_t most = std::clamp(kMaxFloats / floats_per_sequence(c), int64_t{1}, kMaxBatch);
     if (batch < 1 || batch > most)
-        throw std::invalid_argument(text("[batch] expected 1 to ", most, " sequences, got ", batch));
+        throw std::invalid_argument(message("[batch] expected 1 to ", most, " sequences, got ", batch));
     return batch;
 }
 
@@ -149,10 +149,10 @@ std::vector<int32_t> WaveNetState::generate(const std::vector<int32_t>& first, c
                                             int64_t count, double temperature, const std::vector<double>& uniforms) {
     const OneThread::Use use(one_thread_, kName);
     if (!std::isfinite(temperature) || temperature < 0)
-        throw std::invalid_argument(text("[temperature] expected a finite value >= 0, got ", temperature));
+        throw std::invalid_argument(message("[temperature] expected a finite value >= 0, got ", temperature));
     for (const double uniform : uniforms)
         if (!(uniform >= 0 && uniform < 1))
-            throw std::invalid_argument(text("[uniforms] expected values in [0, 1), got ", uniform));
+            throw std::invalid_argument(message("[uniforms] expected values in [0, 1), got ", uniform));
     model_->check_classes(first);
     WaveNet::check_condition(condition);
 

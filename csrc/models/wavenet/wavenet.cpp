@@ -65,8 +65,8 @@ int64_t WaveNetConfig::history() const {
 WaveNetConfig read_wavenet_config(const GgufFile& file) {
     const std::string architecture = file.string(names::kArchitectureKey);
     if (architecture != names::kWavenet)
-        throw ModelError(text("[", names::kArchitectureKey, "] expected \"", names::kWavenet, "\", got \"",
-                              architecture, "\" in ", file.path()));
+        throw ModelError(message("[", names::kArchitectureKey, "] expected \"", names::kWavenet, "\", got \"",
+                                 architecture, "\" in ", file.path()));
     WaveNetConfig c;
     c.channels = file.integer(names::kWavenetChannels, 1, kMaxChannels);
     c.condition_channels = file.integer(names::kWavenetConditionChannels, 1, kMaxChannels);
@@ -75,10 +75,11 @@ WaveNetConfig read_wavenet_config(const GgufFile& file) {
     c.kernel_size = static_cast<int>(file.integer(names::kWavenetKernelSize, 1, 1024));
     c.dilations = file.integers(names::kWavenetDilations, 1, 1 << 20);
     if (c.dilations.empty() || c.dilations.size() > 1024)
-        throw ModelError(text("[", names::kWavenetDilations, "] expected 1 to 1024 values, got ", c.dilations.size()));
+        throw ModelError(
+            message("[", names::kWavenetDilations, "] expected 1 to 1024 values, got ", c.dilations.size()));
     if (c.history() * c.channels > kMaxStateFloats)
-        throw ModelError(text("[", names::kWavenetDilations, "] expected at most ", kMaxStateFloats / c.channels,
-                              " remembered samples at ", c.channels, " channels, got ", c.history()));
+        throw ModelError(message("[", names::kWavenetDilations, "] expected at most ", kMaxStateFloats / c.channels,
+                                 " remembered samples at ", c.channels, " channels, got ", c.history()));
     c.sample_rate = static_cast<int>(file.integer(names::kWavenetSampleRate, 1, 1000000));
     return c;
 }
@@ -86,7 +87,7 @@ WaveNetConfig read_wavenet_config(const GgufFile& file) {
 WaveNet::WaveNet(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend)
     : config(read_wavenet_config(*file)), backend_(backend), weights_(std::move(file), std::move(backend)) {
     if (!weights_.on_cpu())
-        throw std::invalid_argument(text("[device] expected cpu, where WaveNet runs, got ", backend_->device()));
+        throw std::invalid_argument(message("[device] expected cpu, where WaveNet runs, got ", backend_->device()));
     embedding = weights_.table(names::kWavenetEmbedding, config.levels, config.channels);
     for (size_t i = 0; i < config.dilations.size(); ++i) blocks.push_back(read_block(static_cast<int>(i)));
     const int64_t widths[] = {config.skip_channels, config.levels};
@@ -114,7 +115,7 @@ void WaveNet::build(GraphBuilder& g, int64_t samples) const {
     ggml_tensor* sums = g.input("sums", GGML_TYPE_F32, config.channels + config.skip_channels, samples);
     ggml_tensor* condition = g.input("condition", GGML_TYPE_F32, config.condition_channels, samples);
     for (size_t i = 0; i < blocks.size(); ++i)
-        sums = g.probe(text("blocks.", i), nn::wavenet_block(g, sums, condition, blocks[i], state_->tensor(i)));
+        sums = g.probe(message("blocks.", i), nn::wavenet_block(g, sums, condition, blocks[i], state_->tensor(i)));
     ggml_tensor* skips = ggml_view_2d(g.context, sums, config.skip_channels, samples, sums->nb[1],
                                       static_cast<size_t>(config.channels) * sizeof(float));
     ggml_tensor* x = nn::linear(g, head[0], ggml_relu(g.context, ggml_cont(g.context, skips)));
@@ -180,12 +181,13 @@ void WaveNet::run(const int32_t* classes, const float* condition, int64_t sample
 void WaveNet::check_classes(const std::vector<int32_t>& classes) const {
     for (const int32_t value : classes)
         if (value < 0 || value >= config.levels)
-            throw std::invalid_argument(text("[classes] expected 0 to ", config.levels - 1, ", got ", value));
+            throw std::invalid_argument(message("[classes] expected 0 to ", config.levels - 1, ", got ", value));
 }
 
 void WaveNet::check_condition(const std::vector<float>& condition) {
     for (const float value : condition)
-        if (!std::isfinite(value)) throw std::invalid_argument(text("[condition] expected finite values, got ", value));
+        if (!std::isfinite(value))
+            throw std::invalid_argument(message("[condition] expected finite values, got ", value));
 }
 
 }  // namespace dualar
