@@ -9,6 +9,7 @@
 #include "bindings/without_gil.h"
 #include "nn/packed_matrix.h"
 #include "nn/sampling.h"
+#include "runtime/cpu_topology.h"
 #include "runtime/error.h"
 #include "runtime/graph.h"
 #include "runtime/log.h"
@@ -227,6 +228,9 @@ void bind_testing(py::module_& m) {
         .def(py::init<std::shared_ptr<GgufFile>, std::shared_ptr<Backend>, const std::vector<std::string>&>(),
              py::arg("file"), py::arg("runtime"), py::arg("names"))
         .def("compute", &GgmlProducts::compute, py::call_guard<WithoutGil>());
+    m.def("fast_cores", py::overload_cast<const std::vector<int>&, const std::string&>(&fast_cores), py::arg("cpus"),
+          py::arg("devices"));
+    m.def("log_line", &log_line, py::arg("level"), py::arg("line"));
     m.def("compute_after_failed_profile", &compute_after_failed_profile, py::arg("runtime"));
     m.def("attention", &attention, py::arg("q"), py::arg("keys"), py::arg("values"), py::arg("seen"), py::kw_only(),
           py::arg("half") = false, py::arg("threads") = 1, py::arg("variant"));

@@ -4,7 +4,8 @@
 #include "bindings/arrays.h"
 #include "bindings/counted_calls.h"
 #include "bindings/without_gil.h"
-#include "runtime/backend.h"
+#include "ggml.h"
+#include "runtime/backend_modules.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/program_exit.h"
@@ -56,6 +57,10 @@ PYBIND11_MODULE(_core, m) {
     const auto file = m.attr("__spec__").attr("origin").cast<std::string>();
     dualar::set_log_sink({});  // before ggml says anything: its own default is to print
     dualar::load_backend_modules(std::filesystem::path(file).parent_path().string());
+    if (const std::string missing = dualar::missing_cpu_features(); !missing.empty())
+        throw py::import_error("[dualar] expected a CPU with " + missing +
+                               ", which this build needs and this machine lacks: install dualar's wheel, or build on "
+                               "this machine (pip install --no-binary dualar dualar)");
     py::module_::import("atexit").attr("register")(py::cpp_function(&dualar::bindings::end_computations_without_gil));
     dualar::end_computations_at_exit();
     dualar::bindings::bind_runtime(m);

@@ -1,6 +1,5 @@
 #include "runtime/backend.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,10 +7,10 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <set>
 #include <thread>
 #include <utility>
 
+#include "runtime/cpu_topology.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/program_exit.h"
@@ -76,12 +75,8 @@ std::vector<std::pair<std::string, ggml_backend_dev_t>> named_devices() {
 }
 
 int affinity_cpus() {
-#if defined(__linux__)
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-#endif
-    return static_cast<int>(std::thread::hardware_concurrency());
+    const std::vector<int> cpus = allowed_cpus();
+    return cpus.empty() ? static_cast<int>(std::thread::hardware_concurrency()) : static_cast<int>(cpus.size());
 }
 
 // Whole CPUs that the cgroup (v2, else v1) grants, rounded up; a large number where there is no limit.
@@ -100,35 +95,11 @@ int cgroup_cpus() {
     return kNoLimit;
 }
 
-// Distinct (package, core) pairs: hyper-threads share one. Falls back to the logical count.
-int physical_cores() {
-    const int logical = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    std::set<std::pair<int, int>> cores;
-    for (int cpu = 0; cpu < logical; ++cpu) {
-        const std::string topology = message("/sys/devices/system/cpu/cpu", cpu, "/topology/");
-        int package = 0;
-        int core = 0;
-        std::ifstream package_file(topology + "physical_package_id");
-        std::ifstream core_file(topology + "core_id");
-        if (!(package_file >> package) || !(core_file >> core)) return logical;
-        cores.emplace(package, core);
-    }
-    return cores.empty() ? logical : static_cast<int>(cores.size());
-}
-
 }  // namespace
 
 int usable_cpus() { return std::max(1, std::min(affinity_cpus(), cgroup_cpus())); }
 
-int default_threads() { return std::min(usable_cpus(), physical_cores()); }
-
-void load_backend_modules(const std::string& folder) {
-#if defined(DUALAR_BACKEND_DL)
-    ggml_backend_load_all_from_path(folder.c_str());
-#else
-    (void)folder;
-#endif
-}
+int default_threads() { return std::min(usable_cpus(), fast_cores()); }
 
 std::vector<DeviceInfo> devices() {
     std::vector<DeviceInfo> found;

@@ -28,12 +28,8 @@ std::vector<DeviceInfo> devices();
 // min(CPU affinity, cgroup quota), at least 1: more threads than that wait for one another's turn on a CPU.
 int usable_cpus();
 
-// min(usable_cpus(), physical cores).
+// min(usable_cpus(), fast_cores()).
 int default_threads();
-
-// Load the CPU variants and other backends that a portable build carries as shared modules beside it. Other builds
-// have theirs linked in: nothing happens. Called once, before anything else here.
-void load_backend_modules(const std::string& folder);
 
 class Backend {
   public:

@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "ggml.h"
 
@@ -18,8 +19,17 @@ std::mutex& sink_mutex() {
     return mutex;
 }
 
-LogSink& sink() {
-    static LogSink value;
+// Lines that come before the first sink, as those of an import, wait for it.
+struct Sink {
+    LogSink target;
+    bool was_set = false;
+    std::vector<std::pair<int, std::string>> waiting;
+};
+
+constexpr size_t kMaxWaiting = 200;
+
+Sink& sink() {
+    static Sink value;
     return value;
 }
 
@@ -49,7 +59,9 @@ void log_line(int level, std::string line) {
     LogSink target;
     {
         const std::lock_guard<std::mutex> lock(sink_mutex());
-        target = sink();
+        Sink& known = sink();
+        if (!known.was_set && known.waiting.size() < kMaxWaiting) known.waiting.emplace_back(level, line);
+        target = known.target;
     }
     if (target) target(level, line);
 }
@@ -73,8 +85,15 @@ void install() {
 
 void set_log_sink(LogSink value) {
     install();
-    const std::lock_guard<std::mutex> lock(sink_mutex());
-    sink() = std::move(value);
+    std::vector<std::pair<int, std::string>> waiting;
+    {
+        const std::lock_guard<std::mutex> lock(sink_mutex());
+        sink().target = value;
+        if (!value) return;
+        sink().was_set = true;
+        waiting.swap(sink().waiting);
+    }
+    for (const auto& [level, line] : waiting) value(level, line);
 }
 
 LogCapture::LogCapture() : outer_(std::exchange(capture, this)) { install(); }

@@ -10,10 +10,11 @@ namespace dualar {
 // level: a number of Python's `logging` (10 debug, 20 info, 30 warning, 40 error).
 using LogSink = std::function<void(int level, const std::string& line)>;
 
-// An empty sink drops everything. May be called from any thread; the sink must be callable from any thread.
+// An empty sink drops everything; lines before the first one that is not empty wait for it. May be called from any
+// thread; the sink must be callable from any thread.
 void set_log_sink(LogSink sink);
 
-// A line for the sink, or for the capture of the calling thread.
+// One whole line, to this thread's LogCapture or to the sink.
 void log_line(int level, std::string line);
 
 // While it lives, ggml's warnings and errors on this thread are collected here instead of going to the sink.

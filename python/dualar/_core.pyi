@@ -45,7 +45,7 @@ def usable_cpus() -> int:
     """min(CPU affinity, cgroup quota), at least 1."""
 
 def default_threads() -> int:
-    """min(usable_cpus(), physical cores)."""
+    """min(usable_cpus(), full cores that are fast): hyper-threads count once, little and efficiency cores not."""
 
 def set_log_sink(sink: Callable[[int, str], None] | None) -> None:
     """Send ggml's log lines to `sink(level, text)`; level is a `logging` level number."""
