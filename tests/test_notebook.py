@@ -27,6 +27,20 @@ def test_a_clip_is_an_array(clip: dualar.Audio) -> None:
     np.testing.assert_array_equal(np.asarray(clip), clip.samples)
 
 
+def test_whether_an_array_of_a_clip_is_a_copy(clip: dualar.Audio) -> None:
+    """As NumPy 2 asks for it; NumPy 1 passes no `copy`, and would read None as False."""
+    samples = clip.samples.dtype
+    for dtype in (None, samples):
+        for copy in (None, False):
+            assert np.shares_memory(clip.__array__(dtype, copy=copy), clip.samples)
+        made = clip.__array__(dtype, copy=True)
+        assert not np.shares_memory(made, clip.samples) and made.dtype == samples
+    assert clip.__array__(np.float64, copy=True).dtype == np.float64
+    assert clip.__array__(np.float64).dtype == clip.__array__(np.float64, copy=None).dtype == np.float64
+    with pytest.raises(ValueError, match=r"\[array\] expected float32 where no copy may be made, got float64"):
+        clip.__array__(np.float64, copy=False)
+
+
 def test_a_notebook_shows_a_player_with_the_sound_in_it(clip: dualar.Audio) -> None:
     found = re.search(r'<audio controls src="data:audio/wav;base64,([^"]+)"', clip._repr_html_())
     assert found is not None

@@ -46,7 +46,15 @@ class Audio:
         return float(self.samples.size / self.sample_rate)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, *, copy: bool | None = None) -> npt.NDArray[Any]:
-        """The samples, for `numpy.asarray(audio)`; float32 [n], or converted to dtype."""
+        """The samples, for `numpy.asarray(audio)`; float32 [n], or converted to dtype.
+
+        copy, which NumPy passes since version 2: True for an array of its own, None for one only where dtype differs,
+        False for none: ValueError where dtype needs one.
+        """
+        if copy is None:  # NumPy 1 passes nothing, and its own `numpy.array` has no None
+            return np.asarray(self.samples, dtype=dtype)
+        if not copy and dtype is not None and np.dtype(dtype) != self.samples.dtype:
+            raise ValueError(f"[array] expected {self.samples.dtype} where no copy may be made, got {np.dtype(dtype)}")
         return np.array(self.samples, dtype=dtype, copy=copy)
 
     def _repr_html_(self) -> str:
