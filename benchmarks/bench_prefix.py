@@ -1,9 +1,9 @@
-"""The prompt of a request with a voice: computed, and with the voice's part kept; and what earlier turns add to it.
+"""A request with a voice to its first frame: the voice computed, and kept; and what earlier turns add to it.
 
     python benchmarks/bench_prefix.py [MODEL] [--voice FRAMES] [--text TOKENS] [--context POSITIONS]
 
-Owns the prompts, which are random numbers in the right places, and the comparison, whose logits must be equal bit for
-bit; the model comes from models.py.
+Owns the prompts, which are random numbers in the right places, and the comparison, whose frames must be equal; the
+model comes from models.py.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import report
 from dualar import _core
-from dualar.generation.prefix_cache import PrefixCache, prefill, session_positions
-from dualar.generation.prompts import checked_prompt
+from dualar.generation.batch import Batch
+from dualar.generation.prefix_cache import PrefixCache
+from dualar.generation.requests import GenerationRequest
 
 HEAD, FRAMES = 30, 500  # tokens before the recording; room for the answer
 
@@ -41,12 +42,16 @@ def main() -> None:
     short = _prompt(model, options.voice, options.text)
     long = _prompt(model, options.voice, options.text + options.context)
 
-    def run(prompt: npt.NDArray[np.int32], kept: PrefixCache | None) -> Callable[[], npt.NDArray[np.float32]]:
-        checked = checked_prompt(model, prompt)
+    def run(prompt: npt.NDArray[np.int32], kept: PrefixCache | None) -> Callable[[], npt.NDArray[np.int32]]:
+        request = GenerationRequest(prompt=prompt, seed=1, max_new_tokens=FRAMES, min_tokens_before_end=1)
 
-        def once() -> npt.NDArray[np.float32]:
-            session = model.session(max_positions=session_positions(model, checked, FRAMES))
-            return prefill(session, checked, kept).logits
+        def once() -> npt.NDArray[np.int32]:
+            batch = Batch(model, max_rows=1, prefix_cache=kept)
+            row = batch.join(request)
+            while not row.frames:
+                batch.step()
+            batch.close()
+            return row.result().codes
 
         return once
 
@@ -60,7 +65,7 @@ def main() -> None:
     extra = {"model": path.name, "positions": f"{HEAD + options.voice + 1} of the voice, {options.text} of the text"}
     print(report.describe(threads=options.threads, warmups=options.warmups, extra=extra))
     taken = report.interleave(runs, rounds=options.rounds, warmups=options.warmups, rest=options.rest)
-    report.section("Milliseconds for a prompt")
+    report.section("Milliseconds to the first frame")
     print(report.table(report.TIMING_HEADER, [report.timing_row(name, times) for name, times in taken.items()]))
     print("computed / kept:", report.ratio_text(report.ratio(taken["computed"], taken["the voice kept"])))
     print(f"kept: {cache.nbytes / 1e6:.1f} MB")

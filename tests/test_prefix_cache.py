@@ -15,13 +15,14 @@ import pytest
 from conftest import Golden
 from dualar import _core
 from dualar.engine import Engine
-from dualar.generation.prefix_cache import PrefixCache, prefill
+from dualar.generation.generate import generate
+from dualar.generation.prefix_cache import PrefixCache
 from dualar.generation.prompts import checked_prompt
 from dualar.generation.requests import CodeOptions
 from dualar.narration.config import NarrationConfig
 from dualar.voices.voice import Voice
 from s2_engine import s2_model, s2_prompt
-from scripted_model import BEGIN, IM_END, PROMPT, FakeModel, N
+from scripted_model import BEGIN, GREEDY, IM_END, PROMPT, FakeModel, N
 
 TEXT = "hello there"
 SHORT: dict[str, Any] = {"seed": 4, "max_new_tokens": 6, "min_tokens_before_end": 6}
@@ -142,15 +143,18 @@ def test_which_part_of_a_prompt_is_its_prefix(ids: list[int], length: int) -> No
 def test_a_prefix_is_fed_apart_from_the_rest_at_the_beginning_alone() -> None:
     model, prompt = FakeModel(), columns(7, BEGIN, IM_END, 8, 9)
     session = model.session(max_positions=20)
-    out = prefill(session, checked_prompt(model, prompt), None)
-    assert session.calls == ["prefill", "prefill"] and session.columns == prompt.T.tolist()
-    whole = model.session(max_positions=20).prefill(prompt)
-    np.testing.assert_array_equal(out.logits, whole.logits)
-    prefill(session, checked_prompt(model, prompt), None)  # goes on
-    assert session.calls == ["prefill"] * 3
+
+    def fed(prompt: Any) -> int:
+        """Calls of `prefill` for a prompt; its columns came in order."""
+        calls, start = session.calls.count("prefill"), session.position
+        generate(model, prompt, session=session, max_new_tokens=1, sampling=GREEDY)
+        assert session.columns[start : start + prompt.shape[1]] == prompt.T.tolist()
+        return session.calls.count("prefill") - calls
+
+    assert fed(prompt) == 2
+    assert fed(prompt) == 1  # the session goes on
     session = model.session(max_positions=20)
-    prefill(session, checked_prompt(model, PROMPT), None)
-    assert session.calls == ["prefill"]
+    assert fed(PROMPT) == 1  # no prefix
 
 
 def test_an_engine_splits_at_the_end_of_the_voice(engine: Engine) -> None:
@@ -224,8 +228,13 @@ def test_room_for_frames_changes_nothing(cached: Engine, uncached: Engine, room:
 def test_a_session_of_fewer_rows_does_not_take_over_what_was_computed_over_more(cached: Engine) -> None:
     prompt = cached.build_prompt(TEXT, voice=voice_of(cached, 40, 3))
     for room in (256, 110, 300, 111, 110):
-        session = cached.model.session(max_positions=room)
-        prefill(session, checked_prompt(cached.model, prompt), cached.prefix_cache)
+        generate(
+            cached.model,
+            prompt,
+            session=cached.model.session(max_positions=room),
+            prefix_cache=cached.prefix_cache,
+            max_new_tokens=1,
+        )
     assert [entry.uses for entry in cached.prefix_cache.entries] == [1, 0, 1]
 
 

@@ -1,7 +1,7 @@
 """Keeps the computed beginnings of prompts, so that a voice's recording is computed once and not for every request.
 
-Owns the cache with its limit, and the prefill of a prompt in two parts, its prefix and the rest. Leaves the copying of
-keys and values to the core's sessions, and which part of a prompt is its prefix to `prompts.py`.
+Owns the cache with its limit. Leaves the copying of keys and values to the core's sessions, which part of a prompt is
+its prefix to `prompts.py`, and its computation to `batch.py`.
 
 The prefix of a prompt is its first message, where that holds a voice's recording. It is always computed apart from the
 rest, with a cache or without one: attention may round differently where a prompt is cut elsewhere, and one bit that
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from dualar._native import Prefix
 from dualar.config import whole_number
-from dualar.model import Model, Prompt, Session, StepOutput
+from dualar.model import Model, Prompt
 
 Int32 = npt.NDArray[np.int32]
 
@@ -90,12 +90,6 @@ class PrefixCache:
             self._kept.clear()
             self._nbytes = 0
 
-    def enter(self, session: Any, prefix: Int32) -> None:
-        """Bring a new session to the end of a prefix: from the cache, or by computing it and keeping it."""
-        if not self.restore(session, prefix):
-            session.prefill(prefix)
-            self.keep(session, prefix)
-
     def restore(self, session: Any, prefix: Int32) -> bool:
         """Bring a new session to the end of a prefix that is in the cache; False where it is not there."""
         if self._limit == 0:
@@ -145,15 +139,3 @@ def session_positions(model: Model, prompt: Prompt, frames: int) -> int:
     if prompt.prefix_length:
         positions = min(-(-positions // _ATTENTION_ROWS) * _ATTENTION_ROWS, model.context_length)
     return positions
-
-
-def prefill(session: Session, prompt: Prompt, cache: PrefixCache | None) -> StepOutput:
-    """Compute a prompt, in a new session its prefix apart from the rest; returns what `Session.prefill` does."""
-    length = prompt.prefix_length if session.position == 0 else 0
-    if length:
-        prefix = prompt.piece(0, length)
-        if cache is None:
-            session.prefill(prefix)
-        else:
-            cache.enter(session, prefix)
-    return session.prefill(prompt.piece(length, prompt.shape[1]))
