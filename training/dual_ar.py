@@ -15,6 +15,8 @@ from torch.nn import functional as F
 
 from training.blocks import BlockConfig, RMSNorm, TransformerBlock
 
+GUIDED_LAYERS = (2, 3)  # of the Slow-AR; the first head of each is to look at the phoneme that is spoken
+
 
 @dataclass(frozen=True)
 class DualARConfig:

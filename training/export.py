@@ -17,11 +17,9 @@ import torch
 from dualar.convert.model_file import convert
 
 from training.codec import Codec
-from training.dual_ar import DualAR, DualARConfig
+from training.dual_ar import GUIDED_LAYERS, DualAR, DualARConfig
 from training.train_codec import load_codec
 
-# Layer and head, in turn: those that train_lm.py guides to look at what is spoken, the first of its GUIDED_LAYERS.
-ALIGNMENT_HEADS = [2, 0, 3, 0]
 PIECE_SIZE = 150  # letters: the sentences have at most 25 words
 SAMPLING = {"temperature": 0.4, "residual_temperature": 0.2, "ras_window": 0}  # had the fewest word errors
 
@@ -49,7 +47,8 @@ def config_json(language: DualARConfig, codec: Codec) -> dict[str, Any]:
         "norm_fastlayer_input": True,
         "single_turn": True,
         "piece_size": PIECE_SIZE,
-        "alignment_heads": ALIGNMENT_HEADS,
+        # Layer and head, in turn: those that train_lm.py guides to look at what is spoken.
+        "alignment_heads": [number for layer in GUIDED_LAYERS if layer < c.layers for number in (layer, 0)],
         "text_frontend": "english",
         **SAMPLING,
         "n_fast_layer": c.fast_layers,

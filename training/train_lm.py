@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training.codec import CodecConfig
-from training.dual_ar import DualAR, DualARConfig
+from training.dual_ar import GUIDED_LAYERS, DualAR, DualARConfig
 from training.muon import Muon
 from training.shards import Quantization, Spoken, read_spoken, shard_paths
 from training.text import build_tokenizer
@@ -31,7 +31,6 @@ from training.workers import SharedRun, meet
 
 COLUMNS = 4800  # in a batch of all workers together, about
 RESIDUAL_WEIGHT = 0.4  # the main token decides what is said; beyond the second codebook it is much noise
-GUIDED_LAYERS = (2, 3)  # of the Slow-AR; the first head of each is to look at the phoneme that is spoken
 GUIDE_WEIGHT = 0.3
 FAST_SHARE = 0.25  # of the frames in a batch that the Fast-AR is trained on: it learns faster than the Slow-AR
 NOISE = 0.08  # of the codes that go in are random ones: a bad draw later is nothing new, learning by heart is harder
