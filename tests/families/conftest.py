@@ -9,6 +9,7 @@ from typing import Any
 
 import dualar
 import pytest
+
 from families.makers import MAKERS, Maker
 
 

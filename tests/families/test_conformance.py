@@ -17,10 +17,11 @@ from dualar import _core
 from dualar.cli.main import app
 from dualar.families.registry import FAMILIES, family_of, kind_of
 from dualar.runtime import open_file
-from families.conftest import Case
-from families.makers import MAKERS
 from fixtures.gguf_raw import RawGguf
 from typer.testing import CliRunner
+
+from families.conftest import Case
+from families.makers import MAKERS
 
 TEXTS = ["One two three.", "Hello.", "A word, and another one."]
 Another = Callable[..., dualar.Engine]
