@@ -41,7 +41,11 @@ def test_without_a_compiler_one_sentence_says_what_to_install(tmp_path: Path) ->
     make = tmp_path / "make"
     make.write_text("#!/bin/sh\nexit 1\n")
     make.chmod(0o755)
-    command = [str(CMAKE), "-S", str(ROOT), "-B", str(tmp_path / "build"), "-G", "Unix Makefiles"]
+    # A script that starts cmake, as some installations have in its place, would not find its own tools on that path.
+    where = tmp_path / "where.cmake"
+    where.write_text('message("${CMAKE_COMMAND}")\n')
+    cmake = subprocess.run([str(CMAKE), "-P", str(where)], capture_output=True, text=True, check=True).stderr.strip()
+    command = [cmake, "-S", str(ROOT), "-B", str(tmp_path / "build"), "-G", "Unix Makefiles"]
     environment = {name: value for name, value in os.environ.items() if name not in ("CC", "CXX", "CMAKE_GENERATOR")}
     result = subprocess.run(
         [*command, f"-DCMAKE_MAKE_PROGRAM={make}"], env=environment | {"PATH": str(tmp_path)},

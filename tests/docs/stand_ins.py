@@ -101,6 +101,7 @@ PREPARATIONS: dict[str, Callable[[Path], None]] = {"interrupted": interrupted}
 
 PROGRAMS = {
     "dualar": f'exec "{sys.executable}" -m dualar "$@"',
+    "python": f'exec "{sys.executable}" "$@"',
     "aplay": "cat >/dev/null",  # a player that hears everything and plays nothing
 }
 
