@@ -5,7 +5,9 @@
 DATA and RUN are the folders of the voice's training (`training/README.md`). The teacher spoke the sentences of the
 first shard, of which the first 200 were not trained on, and said how long each phoneme takes. The model is given the
 codes of that sound frame by frame, so that both mean the same sound; the words' starts and ends are then found as
-`word_times=True` finds them. Cost: a frame with word times beside one without, in turn. Owns what is measured.
+`word_times=True` finds them. The teacher counts a pause, and the silence at the end, to the phoneme in front of it:
+such a word ends where its sound, decoded from the codes, was last above SILENCE. Cost: a frame with word times beside
+one without, in turn. Owns what is measured.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ from training.data import SAMPLE_RATE, UNIT
 from training.shards import Quantization
 from training.text import INVENTORY, PAUSES
 from training.train_lm import HELD_BACK
+
+SILENCE = -30.0  # dB beside the sentence's mean power, in windows of 10 ms
+LEAST_PAUSE = 0.1  # seconds of silence at a word's end that are a pause and no closure of a stop
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,21 @@ def held_back(data: Path, run: Path, count: int) -> list[Said]:
     return found
 
 
+def without_silence(
+    spans: list[tuple[float, float]], samples: npt.NDArray[np.float32], rate: int
+) -> list[tuple[float, float]]:
+    """The spans without the pause, or the silence at the end of all, behind a word."""
+    window = rate // 100
+    power = np.square(samples[: samples.size // window * window].reshape(-1, window)).mean(1)
+    loud = np.flatnonzero(power > np.square(samples).mean() * 10 ** (SILENCE / 10)) / 100
+    found = []
+    for i, (start, end) in enumerate(spans):
+        inside = loud[(loud >= start) & (loud < end)]
+        last = inside[-1] + 0.01 if inside.size else end
+        found.append((start, last if end - last >= LEAST_PAUSE or i == len(spans) - 1 else end))
+    return found
+
+
 def forced_words(engine: dualar.Engine, said: Said) -> list[tuple[float, float]]:
     """The same as the model hears it, given the codes of the teacher's sound."""
     codec, model, parts, codes = engine.codec, engine.model, engine.parts, said.codes
@@ -92,7 +112,7 @@ def forced_words(engine: dualar.Engine, said: Said) -> list[tuple[float, float]]
         path.add(session.alignment())
         session.step(np.concatenate([[model.semantic_begin_id + codes[0, frame]], codes[:, frame]]))
     rate = codec.sample_rate
-    return [(word.sample_start / rate, word.sample_end / rate) for word in path.words(ended=True)]
+    return [(word.sample_start / rate, word.sample_end / rate) for word in path.words(ended=True, codes=codes[0])]
 
 
 def cost(engine: dualar.Engine, texts: list[str]) -> dict[str, float]:
@@ -127,7 +147,8 @@ def main() -> None:
             if len(said.words) != len(found):  # one written word may be several spoken ones
                 skipped += 1
                 continue
-            errors.append(1e3 * (np.array(found) - np.array(said.words)))
+            heard = without_silence(said.words, engine.codec.decode(said.codes), engine.codec.sample_rate)
+            errors.append(1e3 * (np.array(found) - np.array(heard)))
         spent = cost(engine, [said.text for said in sentences[:10]])
     told: dict[str, object] = {"sentences": len(errors), "read otherwise": skipped}
     joined = np.concatenate(errors)

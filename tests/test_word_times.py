@@ -3,6 +3,7 @@ ways in which a request may be run."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -33,14 +34,17 @@ HEADS = [0, 1, 1, 0]
 EIGHT: dict[str, Any] = {"seed": 5, "max_new_tokens": 40, "min_tokens_before_end": 40}
 
 
-def with_heads(source: Path, out: Path, heads: list[int]) -> Path:
+def with_numbers(source: Path, out: Path, key: str, numbers: list[int]) -> Path:
     raw = RawGguf.parse(source.read_bytes())
-    value = (
-        np.array([INT32], "<u4").tobytes() + np.array([len(heads)], "<u8").tobytes() + np.array(heads, "<i4").tobytes()
-    )
-    raw.keys.append(Key(names.ALIGNMENT_HEADS.encode(), ARRAY, value))
+    count = np.array([len(numbers)], "<u8").tobytes()
+    value = np.array([INT32], "<u4").tobytes() + count + np.array(numbers, "<i4").tobytes()
+    raw.keys.append(Key(key.encode(), ARRAY, value))
     out.write_bytes(raw.write())
     return out
+
+
+def with_heads(source: Path, out: Path, heads: list[int]) -> Path:
+    return with_numbers(source, out, names.ALIGNMENT_HEADS, heads)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +152,13 @@ def test_files_that_name_heads_that_are_not_there(
 ) -> None:
     path = with_heads(toy_model, tmp_path / "a.gguf", heads)
     with pytest.raises(dualar.ModelError, match=rf"dualar\.alignment_heads.*{words}"):
+        dualar.load(path)
+
+
+@pytest.mark.parametrize("codes", [[-1], [3, -2]])
+def test_files_whose_silent_codes_are_none(toy_model: Path, tmp_path: Path, codes: list[int]) -> None:
+    path = with_numbers(toy_model, tmp_path / "a.gguf", names.SILENT_CODES, codes)
+    with pytest.raises(dualar.ModelError, match=r"dualar\.silent_codes\] expected codes of 0 and more"):
         dualar.load(path)
 
 
@@ -282,6 +293,33 @@ def test_words_are_told_once_and_in_order() -> None:
     assert [word for some in told for word in some] == ["one", "two"] and told.index(["one"]) == 6
     assert [word.text for word in path.next_words(last=True, ended=True)] == ["three"]
     assert path.next_words(last=True, ended=True) == ()
+
+
+def test_a_word_is_without_the_silence_beside_it() -> None:
+    found = dataclasses.replace(a_map([0, PAUSE, 1, 2]), silent_codes=frozenset({7, 9}))
+    tokens = [0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 3, 3, 3, 3, 3]
+    #         .  .  one one .  .  two . two .  three  .  .
+    codes = [7, 9, 1, 1, 7, 7, 1, 7, 1, 7, 1, 1, 1, 7, 7]
+    path = heard(found, tokens)
+    wanted = [("one", 200, 600), ("two", 600, 1000), ("three", 1000, 1300)]  # two silent frames are no pause
+    assert times(path.words(ended=True, codes=np.array(codes, np.int32))) == wanted
+    codes[5:8] = [7, 7, 7]
+    codes[3] = 9
+    path = heard(found, tokens)
+    longer = [("one", 200, 300), ("two", 600, 1000), ("three", 1000, 1300)]
+    assert times(path.words(ended=True, codes=np.array(codes, np.int32))) == longer
+    told: list[TimedWord] = []  # the same as it is spoken
+    path = WordPath(found)
+    for i, token in enumerate(tokens):
+        path.add(np.eye(5, dtype=np.float32)[token][None])
+        told += path.next_words(last=False, codes=np.array(codes[: i + 1], np.int32))
+    assert len(told) == 2
+    told += path.next_words(last=True, ended=True, codes=np.array(codes, np.int32))
+    assert times(tuple(told)) == longer
+    # Frames whose codes are not known yet are heard, and so is a word of nothing but silence.
+    assert times(path.words(ended=True, codes=np.array([7], np.int32)))[0] == ("one", 100, 600)
+    silent = path.words(ended=True, codes=np.full(15, 7, np.int32))
+    assert silent == path.words(ended=True)
 
 
 # ------------------------------------------------------------------ requests

@@ -18,13 +18,14 @@ from dualar.convert.model_file import convert
 
 from training.codec import Codec
 from training.dual_ar import GUIDED_LAYERS, DualAR, DualARConfig
+from training.shards import Quantization
 from training.train_codec import load_codec
 
 PIECE_SIZE = 150  # letters: the sentences have at most 25 words
 SAMPLING = {"temperature": 0.4, "residual_temperature": 0.2, "ras_window": 0}  # had the fewest word errors
 
 
-def config_json(language: DualARConfig, codec: Codec) -> dict[str, Any]:
+def config_json(language: DualARConfig, codec: Codec, silent_codes: list[int]) -> dict[str, Any]:
     """The flat config of model_type dual_ar, with what the codec's tensors do not tell."""
     c, sound = language, codec.config
     return {
@@ -49,6 +50,7 @@ def config_json(language: DualARConfig, codec: Codec) -> dict[str, Any]:
         "piece_size": PIECE_SIZE,
         # Layer and head, in turn: those that train_lm.py guides to look at what is spoken.
         "alignment_heads": [number for layer in GUIDED_LAYERS if layer < c.layers for number in (layer, 0)],
+        "silent_codes": silent_codes,
         "text_frontend": "english",
         **SAMPLING,
         "n_fast_layer": c.fast_layers,
@@ -70,12 +72,13 @@ def config_json(language: DualARConfig, codec: Codec) -> dict[str, Any]:
 
 
 def write_checkpoint(run: Path, folder: Path) -> None:
+    silent_codes = Quantization.load(run / "quantizer.pt").silent_codes()
     folder.mkdir(parents=True, exist_ok=True)
     codec = load_codec(run, *(stage for stage in ("decoder", "encoder") if (run / f"{stage}.pt").exists()))
     language = DualARConfig(**json.loads((run / "lm.json").read_text()))
     model = torch.load(run / "lm.pt", weights_only=True)["model"]
     DualAR(language).load_state_dict(model)  # all of its tensors, no others
-    (folder / "config.json").write_text(json.dumps(config_json(language, codec), indent=2))
+    (folder / "config.json").write_text(json.dumps(config_json(language, codec, silent_codes), indent=2))
     (folder / "tokenizer.json").write_text((run / "tokenizer.json").read_text("utf-8"), encoding="utf-8")
     torch.save(model, folder / "model.pth")
     torch.save({f"generator.{name}": value for name, value in codec.state_dict().items()}, folder / "codec.pth")

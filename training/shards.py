@@ -13,9 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.analysis import assign
+from training.analysis import MELS, STEP, assign
 from training.data import FRAME, SAMPLE_RATE, UNIT
 from training.text import INVENTORY, spoken_tokens
+
+STEPS = FRAME // STEP  # of the analysis, a frame
+# Nepers. It finds nine of ten frames that are 28 dB below their sentence; of what it finds 13 % are not.
+SILENCE = 1.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,13 @@ class Quantization:
             found.append(index)
             residual = residual - table[index]
         return torch.stack(found).to(torch.int16)
+
+    def silent_codes(self) -> list[int]:
+        """The codes of the first codebook whose frames are hardly heard: those that stand for a spectral envelope of
+        less than SILENCE in sum."""
+        frames = (self.centres[0] * self.scale) @ torch.linalg.pinv(self.directions) + self.mean
+        envelopes = frames[:, : MELS * STEPS]  # the log-mel values of a frame; the pitch and the voicing follow
+        return (envelopes.logsumexp(1) < SILENCE).nonzero()[:, 0].tolist()  # type: ignore[no-any-return]
 
 
 def shard_paths(folder: Path) -> list[Path]:

@@ -33,6 +33,7 @@ inline constexpr const char* kSingleTurn = "dualar.single_turn";
 inline constexpr const char* kPieceSize = "dualar.piece_size";
 inline constexpr const char* kTextFrontend = "dualar.text_frontend";
 inline constexpr const char* kAlignmentHeads = "dualar.alignment_heads";
+inline constexpr const char* kSilentCodes = "dualar.silent_codes";
 inline constexpr const char* kPrompt = "dualar.prompt";
 inline constexpr const char* kTemperature = "dualar.sampling.temperature";
 inline constexpr const char* kResidualTemperature = "dualar.sampling.residual_temperature";

@@ -75,6 +75,7 @@ def _metadata(c: Config, semantic: tuple[int, int]) -> dict[str, Value]:
         names.SINGLE_TURN: c.single_turn or None,
         names.PIECE_SIZE: c.piece_size,
         names.ALIGNMENT_HEADS: c.alignment_heads or None,
+        names.SILENT_CODES: c.silent_codes or None,
         names.TEXT_FRONTEND: c.text_frontend,
         names.TEMPERATURE: c.temperature,
         names.RESIDUAL_TEMPERATURE: c.residual_temperature,

@@ -62,6 +62,7 @@ class Config:
     residual_temperature: float | None
     ras_window: int | None
     alignment_heads: list[int]
+    silent_codes: list[int]
     semantic: tuple[int | None, int | None]
     codec: CodecSettings
 
@@ -96,6 +97,7 @@ def _read_omni(config: Settings) -> Config:
         residual_temperature=None,
         ras_window=None,
         alignment_heads=[],
+        silent_codes=[],
         semantic=(_id(config, "semantic_start_token_id"), _id(config, "semantic_end_token_id")),
         codec=_codec(config),
     )
@@ -123,6 +125,7 @@ def _read_dual_ar(config: Settings) -> Config:
         residual_temperature=_temperature(config, "residual_temperature"),
         ras_window=None if config.is_null("ras_window") else config.integer("ras_window", 0),
         alignment_heads=[] if config.is_null("alignment_heads") else config.integers("alignment_heads", 0),
+        silent_codes=[] if config.is_null("silent_codes") else config.integers("silent_codes", 0),
         semantic=(None, None),
         codec=_codec(config),
     )

@@ -115,6 +115,7 @@ class S2Family(Family):
             )
         self._prompt = prompt
         self._has_alignment = file.get(names.ALIGNMENT_HEADS) is not None
+        self._silent_codes = _silent_codes(file)
         frontend = file.get(names.TEXT_FRONTEND)
         if frontend is not None:
             if not isinstance(frontend, str) or frontend not in FRONTENDS:
@@ -220,10 +221,28 @@ class S2Family(Family):
         plain = plain_text(text)
         behind = sum(len(tokenizer.encode_template(piece)) for piece in (CLOSE, ASSISTANT_OPEN))
         tokens = tokenizer.text_places(plain if spoken is None else plain_text(spoken.phonemes))
-        return word_map(plain, tokens, spoken=spoken, behind=behind, samples_per_frame=samples_per_frame)
+        return word_map(
+            plain,
+            tokens,
+            spoken=spoken,
+            behind=behind,
+            samples_per_frame=samples_per_frame,
+            silent_codes=self._silent_codes,
+        )
 
     def blank_prompt(self, model: CoreModel, positions: int) -> BuiltPrompt:
         return np.zeros((1 + model.num_codebooks, positions), np.int32)
+
+
+def _silent_codes(file: _core.ModelFile) -> frozenset[int]:
+    codes = file.get(names.SILENT_CODES)
+    if codes is None:
+        return frozenset()
+    if not isinstance(codes, list) or not all(type(code) is int and code >= 0 for code in codes):
+        raise _core.ModelError(
+            f"[{names.SILENT_CODES}] expected codes of 0 and more in {file.path}, got {str(codes)[:64]!r}"
+        )
+    return frozenset(codes)
 
 
 def _sampling(file: _core.ModelFile) -> FishSampling:

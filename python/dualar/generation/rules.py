@@ -115,7 +115,13 @@ class FrameRules:
 
     def next_words(self, *, last: bool) -> tuple[TimedWord, ...]:
         """The words that were spoken since the last call; with `last`, all that are left. None asked for, none told."""
-        return () if self._path is None else self._path.next_words(last=last, ended=self.finish_reason == "end")
+        return (
+            ()
+            if self._path is None
+            else self._path.next_words(
+                last=last, ended=self.finish_reason == "end", codes=self._codes[0, : self.frames]
+            )
+        )
 
     @property
     def residual_draw(self) -> Draw:
@@ -177,7 +183,9 @@ class FrameRules:
             padded_frames=self.padded_frames,
             words=None
             if self._path is None
-            else self._path.words(ended=self.finish_reason == "end", frames=self.frames),
+            else self._path.words(
+                ended=self.finish_reason == "end", frames=self.frames, codes=self._codes[0, : self.frames]
+            ),
             timings=Timings(
                 prefill_ms=prefill_s * 1e3,
                 loop_ms=loop_ms,

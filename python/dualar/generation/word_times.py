@@ -8,6 +8,10 @@ a word, or what stands between two words. The path is the sequence u_0 <= u_1 <=
 log p_t(u_t); from one frame to the next it stays, goes on to the next unit, or past one that is no word, which may
 take no time at all. A border lies where the frame before it and the one after it share their weight: at b - 0.5 (share
 of the later unit in frame b - 1) + 0.5 (share of the earlier one in frame b), in frames.
+
+The heads look at a word also while nothing is heard: before the first word, behind the last one, and in a pause, which
+is part of the word in front of it or behind it. So, where the model file names the codes of silent frames
+(`dualar.silent_codes`), a word begins behind the silent frames at its start and ends before those at its end.
 """
 
 from __future__ import annotations
@@ -19,8 +23,11 @@ from dualar.text.places import PAUSE, TimedWord, WordMap, token_units
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
+Bool = npt.NDArray[np.bool_]
+Int32 = npt.NDArray[np.int32]
 
 _LEAST = 1e-4  # weight of a unit that the heads do not look at
+_LEAST_PAUSE = 3  # silent frames; fewer, inside a text, may be the closure of a stop such as [t], which is of its word
 _SURE_FRAMES = 5  # a word is told once the path has left it for so long: what comes later hardly moves it then
 
 
@@ -46,18 +53,21 @@ class WordPath:
         """attention float32 [heads, len(owners)] of the position that made a frame."""
         self._waiting.append(attention)  # led through when someone asks: a frame is not to wait for it
 
-    def words(self, *, ended: bool, frames: int | None = None) -> tuple[TimedWord, ...]:
+    def words(self, *, ended: bool, frames: int | None = None, codes: Int32 | None = None) -> tuple[TimedWord, ...]:
         """All words that were begun. ended: the speech ended by itself, so that all were said. frames: of the first so
-        many frames alone, by default all."""
-        return self._timed(self._units(ended=ended, frames=frames))
+        many frames alone, by default all. codes [n]: the main codes of the first n frames, which tell the silent ones;
+        the other frames count as heard."""
+        units = self._units(ended=ended, frames=frames)
+        return self._timed(self._spans(units), self._silent(codes, len(units)))
 
-    def next_words(self, *, last: bool, ended: bool = False) -> tuple[TimedWord, ...]:
-        """The words that no earlier call told and that the path has left for good; with `last`, the rest."""
+    def next_words(self, *, last: bool, ended: bool = False, codes: Int32 | None = None) -> tuple[TimedWord, ...]:
+        """The words that no earlier call told and that the path has left for good; with `last`, the rest. ended and
+        codes: as for `words`."""
         units = self._units(ended=ended, frames=None)
-        words = self._timed(units)
+        spans = self._spans(units)
         if not last:
-            limit = (len(units) - _SURE_FRAMES) * self._map.samples_per_frame
-            words = tuple(word for word in words if word.sample_end <= limit)
+            spans = {owner: span for owner, span in spans.items() if span[1] <= len(units) - _SURE_FRAMES}
+        words = self._timed(spans, self._silent(codes, len(units)))
         new, self._told = words[self._told :], max(self._told, len(words))
         return new
 
@@ -110,7 +120,8 @@ class WordPath:
             path.append(unit)
         return path[::-1]
 
-    def _timed(self, units: list[int]) -> tuple[TimedWord, ...]:
+    def _spans(self, units: list[int]) -> dict[int, tuple[float, float]]:
+        """For each word that was begun, by its index: where the path comes to it and where it leaves it, in frames."""
         spans: dict[int, tuple[float, float]] = {}
         start = 0.0
         for frame, unit in enumerate(units):
@@ -122,17 +133,46 @@ class WordPath:
             if owner != PAUSE:
                 spans[owner] = spans.get(owner, (start, end))[0], end
             start = end
-        rate, text = self._map.samples_per_frame, self._map.text
-        return tuple(
-            TimedWord(text=text[a:b], start=a, end=b, sample_start=round(begin * rate), sample_end=round(end * rate))
-            for (a, b), (begin, end) in ((self._map.words[owner], span) for owner, span in sorted(spans.items()))
-        )
+        return dict(sorted(spans.items()))
+
+    def _silent(self, codes: Int32 | None, frames: int) -> Bool:
+        """For each frame whether nothing is heard in it."""
+        silent = np.zeros(frames, np.bool_)
+        if codes is not None:
+            known = codes[:frames]
+            silent[: len(known)] = np.isin(known, list(self._map.silent_codes))
+        return silent
+
+    def _timed(self, spans: dict[int, tuple[float, float]], silent: Bool) -> tuple[TimedWord, ...]:
+        rate, text, last = self._map.samples_per_frame, self._map.text, len(self._map.words) - 1
+        words = []
+        for owner, (begin, end) in spans.items():
+            first, behind = self._map.words[owner]
+            start, stop = (round(at * rate) for at in _heard(begin, end, silent, owner == 0, owner == last))
+            words.append(
+                TimedWord(text=text[first:behind], start=first, end=behind, sample_start=start, sample_end=stop)
+            )
+        return tuple(words)
 
     def _border(self, frame: int, before: int, after: int) -> float:
         """Where unit `after` begins, in frames: it is the unit of `frame`, `before` that of the one in front of it."""
         late = _share(self._weights[frame - 1], after, before)
         early = _share(self._weights[frame], before, after)
         return frame - 0.5 * late + 0.5 * early
+
+
+def _heard(begin: float, end: float, silent: Bool, is_first: bool, is_last: bool) -> tuple[float, float]:
+    """The part of a word's span that is heard, in frames: without the silent frames at its edges, where they are as
+    many as a pause has, or the text begins or ends there. All of a span in which nothing is heard."""
+    inside = silent[round(begin) : round(end)]
+    if inside.all():
+        return begin, end
+    before, behind = int(np.argmin(inside)), int(np.argmin(inside[::-1]))
+    if before >= (1 if is_first else _LEAST_PAUSE):
+        begin = float(round(begin) + before)
+    if behind >= (1 if is_last else _LEAST_PAUSE):
+        end = float(round(end) - behind)
+    return begin, end
 
 
 def _share(weights: Float64, one: int, other: int) -> float:

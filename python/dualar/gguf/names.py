@@ -38,6 +38,7 @@ TEXT_FRONTEND = "dualar.text_frontend"  # the front end that turns text into pho
 TEMPERATURE = "dualar.sampling.temperature"  # of the main token, that the model speaks best with; absent: the sampler's
 RESIDUAL_TEMPERATURE = "dualar.sampling.residual_temperature"  # of the other codes; absent: as the main token's
 RAS_WINDOW = "dualar.sampling.ras_window"  # frames in which a repeat is drawn again; absent: the sampler's
+SILENT_CODES = "dualar.silent_codes"  # main codes of frames in which nothing is heard; word times leave them out
 ALIGNMENT_HEADS = "dualar.alignment_heads"  # layer, head, layer, head, ...: of the Slow-AR, that look at what is spoken
 # Fast-AR
 FAST_CONTEXT_LENGTH = "fish_speech.fast_context_length"

@@ -38,7 +38,8 @@ class WordMap:
 
     text: the plain text. words: the places of its written words. owners: for each token the index of its word, or PAUSE
     for a token between words; one more, a PAUSE, stands for the position after the text. behind: how many positions of
-    the prompt follow the text. samples_per_frame: the codec's.
+    the prompt follow the text. samples_per_frame: the codec's. silent_codes: main codes of frames in which nothing is
+    heard.
     """
 
     text: str
@@ -46,6 +47,7 @@ class WordMap:
     owners: tuple[int, ...]
     behind: int
     samples_per_frame: int
+    silent_codes: frozenset[int] = frozenset()
 
     def span(self, end: int) -> Place:
         """The positions that `owners` are of, in a prompt that ends before position `end`."""
@@ -71,10 +73,16 @@ def written_words(text: str) -> list[Place]:
 
 
 def word_map(
-    text: str, tokens: Sequence[Place], *, spoken: Spoken | None, behind: int, samples_per_frame: int
+    text: str,
+    tokens: Sequence[Place],
+    *,
+    spoken: Spoken | None,
+    behind: int,
+    samples_per_frame: int,
+    silent_codes: frozenset[int] = frozenset(),
 ) -> WordMap:
     """The map of a plain text. tokens: the place of each token, in the text, or, where a front end made phonemes of it
-    (`spoken`), in these. behind and samples_per_frame: as in WordMap."""
+    (`spoken`), in these. The rest as in WordMap."""
     if spoken is None:
         words = written_words(text)
         places = [(start, end, index) for index, (start, end) in enumerate(words)]
@@ -83,7 +91,12 @@ def word_map(
         places = _phoneme_places(spoken, {place: index for index, place in enumerate(words)})
     owners = [_owner(token, places) for token in tokens]
     return WordMap(
-        text=text, words=tuple(words), owners=(*owners, PAUSE), behind=behind, samples_per_frame=samples_per_frame
+        text=text,
+        words=tuple(words),
+        owners=(*owners, PAUSE),
+        behind=behind,
+        samples_per_frame=samples_per_frame,
+        silent_codes=silent_codes,
     )
 
 
