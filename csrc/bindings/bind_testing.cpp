@@ -13,6 +13,7 @@
 #include "runtime/error.h"
 #include "runtime/graph.h"
 #include "runtime/log.h"
+#include "runtime/short_turns.h"
 #include "runtime/thread_governor.h"
 #include "runtime/weights.h"
 
@@ -247,6 +248,11 @@ void bind_testing(py::module_& m) {
     m.def("product", &product, py::arg("x"), py::arg("weights"), py::kw_only(), py::arg("taps") = 1,
           py::arg("stride") = 1, py::arg("dilation") = 1, py::arg("bias"), py::arg("residual") = py::none(),
           py::arg("half") = false, py::arg("threads") = 1, py::arg("split") = 0, py::arg("variant"));
+
+    py::class_<ShortTurns>(m, "ShortTurns", "One thread's wish for short turns on a busy CPU.")
+        .def(py::init<>())
+        .def("ask", &ShortTurns::ask, py::arg("thread"))
+        .def("take_back", &ShortTurns::take_back, py::arg("thread"));
 
     py::class_<ThreadGovernor> governor(m, "ThreadGovernor", "Chooses the number of threads that graphs run on.");
     py::class_<ThreadGovernor::Work>(governor, "Work", "What is known of one graph.")

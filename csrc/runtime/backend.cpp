@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMaxThreads = 512;  // GGML_MAX_N_THREADS
 
-// So long after a run that was held up the threads are kept apart.
+// So long after a run that was held up the machine is taken to be busy.
 constexpr double kBusySeconds = 1.0;
 
 double seconds_now() {
@@ -191,7 +191,7 @@ ggml_status Backend::compute(ggml_backend_sched_t scheduler, ggml_cgraph* graph,
     }
     const double began = seconds_now();
     pools_->use(governor_.threads(work), governor_.shrunk());
-    pools_->keep_apart(began < busy_until_);
+    pools_->beside_others(began < busy_until_);
     const ggml_status status = ggml_backend_sched_graph_compute(scheduler, graph);
     if (!timed || status != GGML_STATUS_SUCCESS) return status;
     const double ended = seconds_now();

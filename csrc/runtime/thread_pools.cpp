@@ -126,19 +126,34 @@ std::vector<int> ThreadPools::thread_ids(int threads) const {
     return ids;
 }
 
-void ThreadPools::keep_apart(bool apart) {
-#if defined(__linux__)
+void ThreadPools::beside_others(bool busy) {
+    static thread_local ShortTurns callers_turns;
+    if (busy && current_ > 1)
+        callers_turns.ask(0);
+    else
+        callers_turns.take_back(0);
     for (auto& [threads, pool] : pools_) {
-        if (apart && threads == current_) {
-            place(pool);
-        } else if (!apart && pool.apart_from >= 0) {
-            for (size_t i = 1; i < pool.ids.size(); ++i) bind(pool.ids[i], cpus_, 0, cpus_.size());
-            pool.apart_from = -1;
+        const bool in_use = busy && threads == current_;
+        pool.turns.resize(pool.ids.size());
+        for (size_t i = 1; i < pool.ids.size(); ++i) {
+            if (in_use)
+                pool.turns[i].ask(pool.ids[i]);
+            else if (!busy)
+                pool.turns[i].take_back(pool.ids[i]);
         }
+        if (in_use)
+            place(pool);
+        else if (!busy)
+            release(pool);
     }
-#else
-    (void)apart;
+}
+
+void ThreadPools::release(Pool& pool) const {
+#if defined(__linux__)
+    if (pool.apart_from < 0) return;
+    for (size_t i = 1; i < pool.ids.size(); ++i) bind(pool.ids[i], cpus_, 0, cpus_.size());
 #endif
+    pool.apart_from = -1;
 }
 
 // The CPUs in as many groups as there are threads. The group with the caller's CPU is its own; each worker is bound to

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ggml-cpp.h"
+#include "runtime/short_turns.h"
 
 namespace dualar {
 
@@ -27,23 +28,26 @@ class ThreadPools {
     // The next computation is to run on `threads`. Where `alone`, no other thread is awake meanwhile, which on a busy
     // machine leaves the cores to others, but costs a waking when more threads are wanted again.
     void use(int threads, bool alone);
-    // Keep the threads in use apart, each on CPUs of its own, as seen from the calling thread's present CPU; or let the
-    // system place them, as it does at first. On a busy machine it may leave two of them on one CPU for long, where
-    // each waits for the other's turn. The calling thread itself is never bound. Linux only; elsewhere nothing happens.
-    void keep_apart(bool apart);
+    // The machine is busy with other processes, or no longer. Beside them the threads in use are kept apart, each on
+    // CPUs of its own, as seen from the calling thread's present CPU, because the system may leave two of them on one
+    // CPU for long, where each waits for the other's turn; and their turns are short (short_turns.h says why). The
+    // calling thread itself is never bound. Linux only; elsewhere nothing happens.
+    void beside_others(bool busy);
     // In a forked child the threads do not exist, and to join them would never end: forget them.
     void abandon();
 
   private:
     struct Pool {
         std::unique_ptr<struct ggml_threadpool, ThreadpoolDeleter> handle;
-        std::vector<int> ids;  // the system's number of each thread; the caller's at 0
-        int apart_from = -1;   // the caller's CPU when they were last placed; -1 when the system places them
+        std::vector<int> ids;           // the system's number of each thread; the caller's at 0
+        std::vector<ShortTurns> turns;  // of each thread but the caller's
+        int apart_from = -1;            // the caller's CPU when they were last placed; -1 when the system places them
     };
 
     Pool& pool_of(int threads);
     std::vector<int> thread_ids(int threads) const;
     void place(Pool& pool) const;
+    void release(Pool& pool) const;
 
     ggml_backend_t cpu_;
     int most_;
