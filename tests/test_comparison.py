@@ -10,11 +10,11 @@ from pathlib import Path
 import dualar
 import numpy as np
 import pytest
+from cli.test_cli import run
 from dualar.comparison import DEFAULT_TEXTS, compare
 from dualar.convert.requantize import prepare
 from dualar.runtime import open_file
 from scipy.special import log_softmax
-from test_cli import run
 
 
 @pytest.fixture(scope="module")

@@ -152,7 +152,7 @@ def test_words_come_back_in_letters() -> None:
 
 
 def test_every_entry_of_the_list_is_found_and_sound() -> None:
-    path = Path(__file__).parents[1] / "python" / "dualar" / "resources" / "english.lexicon"
+    path = Path(__file__).parents[2] / "python" / "dualar" / "resources" / "english.lexicon"
     lines = path.read_text(encoding="utf-8").splitlines()
     words = [line.split("\t")[0] for line in lines]
     assert len(words) > 200_000 and [w.encode() for w in words] == sorted({w.encode() for w in words})

@@ -9,7 +9,8 @@ import pytest
 from dualar.audio.clip import Audio
 from dualar.audio.loudness import k_filters, k_weighted, loudness
 from scipy.signal import lfilter
-from test_audio import make_audio
+
+from audio.test_audio import make_audio
 
 RATES = [8000, 24000, 44100, 48000]
 

@@ -21,8 +21,9 @@ from dualar.generation.requests import GenerationRequest
 from dualar.narration.job import settled_samples
 from dualar.narration.plan import NOT_PLACED, NarrationProgress, piece_seed
 from scripted_model import END, GREEDY, FakeModel, FakeSession, Main, N, script
-from test_narrate import FAILURES, SENTENCES, Scripted, device_lost, first_codes, narrator
-from test_narration import OPTIONS, TEXT, assert_same, until
+
+from narration.test_narrate import FAILURES, SENTENCES, Scripted, device_lost, first_codes, narrator
+from narration.test_narration import OPTIONS, TEXT, assert_same, until
 
 ROWS = [2, 3, 8]
 

@@ -23,7 +23,7 @@ from fixtures.gguf_raw import STRING, Key, RawGguf, string
 from s2_engine import s2_prompt
 from typer.testing import CliRunner
 
-FOLDER = Path(__file__).parent / "fixtures" / "published"
+FOLDER = Path(__file__).parents[1] / "fixtures" / "published"
 S1 = Tokenizer.from_json(tiktoken_json(FOLDER / "s1-like", vocab_size=640))
 N, C, BEGIN = 10, 96, 535
 CODES = np.arange(3 * N).reshape(N, 3)

@@ -37,7 +37,7 @@ def no_floating_point_fault() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def golden() -> dict[str, npt.NDArray[Any]]:
-    with np.load(Path(__file__).parent / "fixtures" / "golden" / "sampling.npz") as arrays:
+    with np.load(Path(__file__).parents[1] / "fixtures" / "golden" / "sampling.npz") as arrays:
         return dict(arrays)
 
 

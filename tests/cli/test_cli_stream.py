@@ -13,7 +13,8 @@ import dualar
 import numpy as np
 import pytest
 from dualar.audio.wav import encode_wav, pcm_bytes
-from test_cli import run, run_python
+
+from cli.test_cli import run, run_python
 
 SIX = ["--max-new-tokens", "6", "--min-tokens-before-end", "6", "--threads", "1", "--seed", "5"]
 LONG = ["--max-new-tokens", "200", "--min-tokens-before-end", "200", "--seed", "5"]

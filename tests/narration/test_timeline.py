@@ -10,12 +10,12 @@ from typing import Any
 import dualar
 import numpy as np
 import pytest
+from cli.test_cli import run
 from dualar.audio.wav import encode_wav
 from dualar.narration import subtitles
 from dualar.narration.config import NarrationConfig
 from dualar.narration.timed import TimedPiece, TimedSentence
 from dualar.narration.timeline import Timeline
-from test_cli import run
 
 TEXT = (
     "The kettle is on. It sings, and the cat listens to it from the top of the stove, as every day at this hour, for "

@@ -23,7 +23,7 @@ from dualar.gguf import names
 from dualar.text.tokenizer import Tokenizer
 from dualar.text.tokenizer_json import byte_symbols
 
-FOLDER = Path(__file__).parent / "fixtures" / "published"
+FOLDER = Path(__file__).parents[1] / "fixtures" / "published"
 AR: dict[str, Any] = {"atol": 5e-5, "rtol": 0}
 AUDIO: dict[str, Any] = {"atol": 2e-4, "rtol": 0}
 

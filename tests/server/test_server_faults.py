@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from dualar.audio.wav import encode_wav
 from server_process import HTTP, WAIT, ServerProcess, server
-from test_server import error_of
+
+from server.test_server import error_of
 
 KEY = "a secret with blanks"
 TEXT = "turn off the light"

@@ -83,7 +83,7 @@ def test_lies_take_no_memory(tmp_path: Path) -> None:
         import resource, sys
         from pathlib import Path
         from dualar import _core
-        from test_bad_headers import TINY_FILES
+        from core.test_bad_headers import TINY_FILES
         path = Path(sys.argv[1])
         pages = lambda: int(Path("/proc/self/statm").read_text().split()[0])
         before = pages() * resource.getpagesize()

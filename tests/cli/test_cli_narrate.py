@@ -19,7 +19,8 @@ from dualar.cli import narrating
 from dualar.cli.output import Levels, Output
 from dualar.narration.config import NarrationConfig
 from dualar.narration.result import Narration
-from test_cli import run
+
+from cli.test_cli import run
 
 TEXT = (
     "The kettle is on. It sings, and the cat listens to it from the top of the stove, as every day at this hour, for "

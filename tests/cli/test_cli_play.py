@@ -13,7 +13,8 @@ import dualar
 import numpy as np
 import pytest
 from dualar.audio.wav import pcm_bytes
-from test_cli import run, run_python
+
+from cli.test_cli import run, run_python
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX programs")
 

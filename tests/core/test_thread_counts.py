@@ -18,7 +18,8 @@ from dualar.speech.request import SpeechRequest
 from fixtures import qwen3
 from fixtures.make_toy_model import write_toy_model
 from fixtures.s2_layout import WIDE
-from test_batch_core import column, prompt_of
+
+from core.test_batch_core import column, prompt_of
 
 THREADS = (1, 2, 3, 7)
 PACKED = ("F32", "F16", "Q8_0", "Q4_0", "Q4_K")  # products of our own; those of the others are ggml's

@@ -11,7 +11,8 @@ from dualar.audio.wav import write_wav
 from dualar.voices.store import VoiceStore
 from dualar.voices.voice import Voice
 from fixtures.make_toy_model import write_toy_model
-from test_cli import SHORT, run
+
+from cli.test_cli import SHORT, run
 
 
 @pytest.fixture(autouse=True)

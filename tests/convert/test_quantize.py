@@ -12,14 +12,14 @@ from typing import Any
 import dualar
 import numpy as np
 import pytest
+from cli.test_cli import run
 from dualar import _core
 from dualar.convert.model_file import convert
 from dualar.convert.requantize import RECIPE_KEY, prepare
 from dualar.runtime import open_file
 from fixtures.gguf_raw import ARRAY, STRING, UINT64, Key, RawGguf, Tensor, string
-from test_cli import run
 
-PUBLISHED = Path(__file__).parent / "fixtures" / "published"
+PUBLISHED = Path(__file__).parents[1] / "fixtures" / "published"
 
 
 def types(file: _core.ModelFile) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import dualar
 import numpy as np
 import pytest
+from cli.test_cli import run
 from dualar import _core
 from dualar.convert.requantize import prepare
 from dualar.families.base import Style
@@ -28,7 +29,6 @@ from fixtures.gguf_raw import ARRAY, INT32, Key, RawGguf
 from reference.gguf_weights import Weights
 from reference.s2 import DualAR, rms_norm, rope, softmax
 from s2_engine import s2_model, s2_prompt
-from test_cli import run
 
 HEADS = [0, 1, 1, 0]
 EIGHT: dict[str, Any] = {"seed": 5, "max_new_tokens": 40, "min_tokens_before_end": 40}

@@ -1,0 +1,1 @@
+"""Sound as a user has it: clips, files, loudness."""

@@ -1,0 +1,1 @@
+"""Codes to samples and back, as Python offers it."""

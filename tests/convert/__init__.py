@@ -1,0 +1,1 @@
+"""Published checkpoints to model files, and one model file to another."""

@@ -1,0 +1,1 @@
+"""The compiled core: kernels, models and files, against plain code and published numbers."""

@@ -1,0 +1,1 @@
+"""Requests to frames of codes: loops, batches, prefixes, word times."""

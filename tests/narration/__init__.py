@@ -1,0 +1,1 @@
+"""Long texts: cutting, pieces, jobs, subtitles."""

@@ -1,0 +1,1 @@
+"""Draws and the options of the samplers."""

@@ -1,0 +1,1 @@
+"""`dualar serve`: its API, its page, and callers that behave badly."""

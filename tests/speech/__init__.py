@@ -1,0 +1,1 @@
+"""Requests for speech and streams of it."""

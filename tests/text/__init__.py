@@ -1,0 +1,1 @@
+"""What is read: plain text, front ends, tokenizers."""

@@ -1,0 +1,1 @@
+"""Voices, their files and stores."""
