@@ -100,6 +100,16 @@ def test_python_modules_import_downwards_only() -> None:
     assert arrows > 200
 
 
+def test_tests_mirror_the_package() -> None:
+    """A folder of tests is that of one room; those of the core, of the documents and of no single room stand apart."""
+    tests = ROOT / "tests"
+    folders = {path.parent.relative_to(tests).as_posix() for path in tests.rglob("test_*.py")} - {".", "core", "docs"}
+    assert folders <= set(ROOMS) and len(folders) > 10
+    for path in tests.glob("test_*.py"):
+        room = path.stem.removeprefix("test_")
+        assert not (PACKAGE / room / "__init__.py").exists(), f"{path.name} belongs into tests/{room}"
+
+
 def test_python_modules_import_in_no_circle() -> None:
     modules = python_modules()
     waiting = {name: imported(path, modules) & set(modules) - {name} for name, path in modules.items()}

@@ -12,10 +12,13 @@ import time
 from pathlib import Path
 
 import dualar
+import gguf
 import numpy as np
 import pytest
 import soundfile
 from dualar.cli.main import COMMANDS, app
+from dualar.cli.speed import least_bytes, picture
+from dualar.runtime import open_file
 from fixtures.gguf_raw import RawGguf, Tensor, string
 from typer.testing import CliRunner, Result
 
@@ -369,6 +372,41 @@ def test_bench_measures_every_part(toy_model: Path) -> None:
     assert table.exit_code == 0 and table.stderr == ""
     for word in ("Slow-AR", "Fast-AR", "Codec", "Real-time factor", "GB/s", "GFLOP/s"):
         assert word in table.stdout
+
+
+def test_bench_draws_its_times() -> None:
+    found = {
+        "slow_ar_ms_per_frame": 20.0, "slow_ar_least_ms": 10.0, "fast_ar_ms_per_frame": 5.0, "fast_ar_least_ms": 6.0,
+        "codec_ms_per_frame": 15.0, "ms_per_frame": 40.0, "frame_ms": 80.0,
+    }  # fmt: skip
+    lines = picture(found).splitlines()
+    assert lines[-1].startswith("Sounds for ")
+    blocks = [(line.count("\u2588"), line.count("\u2591")) for line in lines]
+    assert blocks == [(5, 5), (2, 0), (8, 0), (20, 0), (40, 0)]
+    assert lines[0].endswith("20.00 ms, of which 10.00 to read weights")
+    assert lines[1].endswith("5.00 ms, as fast as memory gives its weights")
+    alone = picture({**found, "slow_ar_ms_per_frame": None, "fast_ar_ms_per_frame": None, "frame_ms": None})
+    assert [line.split()[0] for line in alone.splitlines()] == ["Codec", "Together"]
+
+
+def test_bench_compares_with_what_the_machine_allows(toy_model: Path) -> None:
+    shown = run("bench", toy_model, "--compare", "--seconds", "0.1", "-q").stdout
+    assert shown.count("\u2588") > 40 and "to read weights" in shown
+    with dualar.load(toy_model, threads=1) as engine:
+        file = open_file(toy_model)
+        read = least_bytes(engine, file)
+        model = engine.model
+    layers = {True: 0, False: 0}
+    for tensor in gguf.GGUFReader(toy_model).tensors:
+        if "layers." in tensor.name and not tensor.name.startswith("c."):
+            layers[tensor.name.startswith("fast_")] += int(tensor.n_bytes)
+    assert read == {"slow_ar": layers[False], "fast_ar": layers[True] * (model.num_codebooks - 1)}
+
+
+def test_info_says_whether_speech_is_made_in_time(toy_model: Path) -> None:
+    shown = run("info", toy_model).stdout
+    found = re.search(r"^Speed +(faster|slower) than speech on this machine: (\S+) s for a second of it", shown, re.M)
+    assert found is not None and (float(found.group(2)) < 1) == (found.group(1) == "faster")
 
 
 def test_bench_of_a_file_without_tokenizer_or_parts(golden: object, tmp_path: Path) -> None:

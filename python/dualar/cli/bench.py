@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualar.cli import common
+from dualar.cli.loading_shown import shown_loading
+from dualar.cli.speed import CODEC_FRAMES, frame_parts, least_bytes, picture
 
 if TYPE_CHECKING:
+    from dualar._native import ModelFile
     from dualar.engine import Engine
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -25,13 +28,15 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 _READ_BYTES = 256 << 20  # larger than any cache
 _GEMM_SIZE = 1024
 _MIN_ROUNDS = 3
-_POSITIONS = 128  # in the cache while a Slow-AR step is timed
 
 
 @app.command()
 def bench(
     model: common.ModelArgument,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in place of a table.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Draw each part's time as a bar, beside what the machine allows.")
+    ] = False,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="X", min=0.1, max=3600.0, help="Measure for about so long.")
     ] = 10.0,
@@ -53,11 +58,16 @@ def bench(
         file = open_file(model)
         kind = kind_of(file.architecture)
         end = None if kind is None else kind.some_end(file)
-        with load(model, device=device, threads=threads, im_end_id=end) as engine:
+        with shown_loading(model, quiet=quiet):
+            engine = load(model, device=device, threads=threads, im_end_id=end)
+        with engine:
             if not quiet:
                 common.note(f"measuring for about {seconds:g} s with {engine.threads} threads on {engine.device}")
             found = _report(engine, *_measure(engine, seconds))
+            found |= _least(engine, file, found["memory_read_gb_per_s"])
         typer.echo(json.dumps(found, indent=2) if as_json else _table(found))
+        if compare and not as_json:
+            typer.echo("\n" + picture(found))
 
 
 def _measure(engine: Engine, seconds: float) -> tuple[dict[str, float], int]:
@@ -65,8 +75,7 @@ def _measure(engine: Engine, seconds: float) -> tuple[dict[str, float], int]:
     runs: dict[str, Callable[[], object]] = {
         "read": _read_probe(engine.threads),
         "gemm": _gemm_probe(),
-        **_model_parts(engine),
-        **_codec_parts(engine),
+        **frame_parts(engine),
     }
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
@@ -86,9 +95,9 @@ def _read_probe(threads: int) -> Callable[[], object]:
     """Reads _READ_BYTES once, each thread a part: a reduction that does nothing but load."""
     import numpy as np
 
-    parts = np.array_split(np.ones(_READ_BYTES // 8, np.int64), threads)
+    parts = np.array_split(np.ones(_READ_BYTES, np.int8), threads)
     pool = ThreadPoolExecutor(threads)
-    return lambda: list(pool.map(np.bitwise_or.reduce, parts))
+    return lambda: list(pool.map(np.maximum.reduce, parts))
 
 
 def _gemm_probe() -> Callable[[], object]:
@@ -99,52 +108,6 @@ def _gemm_probe() -> Callable[[], object]:
     return lambda: a @ b
 
 
-def _model_parts(engine: Engine) -> dict[str, Callable[[], object]]:
-    import numpy as np
-
-    from dualar import ModelError
-
-    try:
-        model = engine.model
-    except ModelError:  # codec tensors alone
-        return {}
-    positions = min(_POSITIONS, model.context_length - 1)
-    if positions < 1:
-        raise ValueError(f"[bench] expected a context of at least 2 positions, got {model.context_length}")
-    session: Any = model.session(max_positions=positions + 1)
-    column = np.zeros(1 + model.num_codebooks, np.int32)
-    column[0] = model.semantic_begin_id
-    session.prefill(engine.parts.family.blank_prompt(model, positions))
-    hidden = np.zeros(model.hidden_size, np.float32)
-
-    def slow() -> None:
-        session.step(column)
-        session.truncate(positions)
-
-    def fast() -> None:
-        session.fast_begin(hidden, 0)
-        for _ in range(model.num_codebooks - 2):
-            session.fast_step(0)
-
-    runs: dict[str, Callable[[], object]] = {"slow_ar": slow}
-    if model.has_fast_ar and model.num_codebooks > 1:
-        runs["fast_ar"] = fast
-    return runs
-
-
-def _codec_parts(engine: Engine) -> dict[str, Callable[[], object]]:
-    import numpy as np
-
-    from dualar import ModelError
-
-    try:
-        codec = engine.codec
-    except ModelError:
-        return {}
-    frames = np.zeros((codec.num_codebooks, 8), np.int32)
-    return {"codec": lambda: codec.decode(frames)}
-
-
 def _report(engine: Engine, taken: dict[str, float], rounds: int) -> dict[str, Any]:
     """What is printed, by the names of the JSON object; None for what the file lacks."""
     from dualar._version import __version__
@@ -152,7 +115,7 @@ def _report(engine: Engine, taken: dict[str, float], rounds: int) -> dict[str, A
     ms: dict[str, float | None] = {name: None for name in ("slow_ar", "fast_ar", "codec")}
     for name in ms:
         if name in taken:
-            ms[name] = taken[name] * 1e3 / (8 if name == "codec" else 1)
+            ms[name] = taken[name] * 1e3 / (CODEC_FRAMES if name == "codec" else 1)
     known = [value for value in ms.values() if value is not None]
     frame = None
     if ms["codec"] is not None:
@@ -172,6 +135,14 @@ def _report(engine: Engine, taken: dict[str, float], rounds: int) -> dict[str, A
         "real_time_factor": sum(known) / frame if whole and frame else None,
         "memory_read_gb_per_s": _READ_BYTES / taken["read"] / 1e9,
         "gemm_gflop_per_s": 2 * _GEMM_SIZE**3 / taken["gemm"] / 1e9,
+    }
+
+
+def _least(engine: Engine, file: ModelFile, gb_per_s: float) -> dict[str, float | None]:
+    """Milliseconds a frame that the memory allows at least, for the parts that wait for it."""
+    read = least_bytes(engine, file)
+    return {
+        f"{part}_least_ms": read[part] / gb_per_s / 1e6 if part in read else None for part in ("slow_ar", "fast_ar")
     }
 
 

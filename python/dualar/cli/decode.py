@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dualar.cli import common
+from dualar.cli.loading_shown import shown_loading
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -46,7 +47,8 @@ def decode(
 
         check_wav_path(output)
         common.check_output(output, force=force)
-        codec = Codec.load(model, device=device, threads=threads)
+        with shown_loading(model, quiet=quiet):
+            codec = Codec.load(model, device=device, threads=threads)
         rate = codec.sample_rate / codec.samples_per_frame
         frames = matrix.shape[-1] if matrix.ndim else 0
         with common.SpeechProgress(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dualar.cli import common
+from dualar.cli.loading_shown import shown_loading
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -42,7 +43,8 @@ def encode(
         from dualar.codec.codec import Codec
 
         samples, rate = read_audio(audio)
-        codec = Codec.load(model, device=device, threads=threads)
+        with shown_loading(model, quiet=quiet):
+            codec = Codec.load(model, device=device, threads=threads)
         frames_per_second = codec.sample_rate / codec.samples_per_frame
         frames = max(1, round(samples.shape[0] / rate * frames_per_second))
         with common.SpeechProgress(

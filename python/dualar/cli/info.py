@@ -108,6 +108,8 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
             problems.append(str(error))
             return None
 
+    from dualar.cli.speed import verdict
+
     model, codec = part(lambda: engine.model), part(lambda: engine.codec)
     rate = 0.0
     if codec is not None:
@@ -134,6 +136,8 @@ def _loaded(file: ModelFile, engine: Engine, seconds: float, verbose: int) -> No
                 "Prefix cache",
                 f"{common.amount(second)} for a second of a voice's recording, {common.amount(limit)} at most",
             )
+        if (speed := verdict(engine)) is not None:
+            _line("Speed", speed)
         if frames > model.context_length:
             _line("", f"{frames} frames are more than the model's context of {model.context_length}")
     unused = [*(model.unused_tensors if model else ()), *(codec.unused_tensors if codec else ())]

@@ -11,6 +11,7 @@ import typer
 
 from dualar.cli import common, narrating, phonemes_shown, speaking, text_input
 from dualar.cli import say_options as options
+from dualar.cli.loading_shown import shown_loading
 from dualar.cli.output import Levels, Output
 from dualar.config import SamplingConfig
 
@@ -90,10 +91,12 @@ def say(
         is_long = pieces.is_long or continue_from is not None
         job = narrating.job_for(target, continue_from, force=force) if is_long else None
         reference = None if voice is None else common.find_voice(voice)  # an unknown one is refused before loading
-        with Engine(
-            opened, device=device, threads=threads, fast_ar=fast_ar, kv_type=kv_type, tokenizer=tokenizer,
-            im_end_id=im_end_id, lexicon=lexicon,
-        ) as engine:  # fmt: skip
+        with shown_loading(model, quiet=quiet):
+            engine = Engine(
+                opened, device=device, threads=threads, fast_ar=fast_ar, kv_type=kv_type, tokenizer=tokenizer,
+                im_end_id=im_end_id, lexicon=lexicon,
+            )  # fmt: skip
+        with engine:
             if not quiet:
                 phonemes_shown.tell_of_guesses(engine.parts.family.frontend, words)
             request = SpeechRequest(

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from dualar.cli import common
+from dualar.cli.loading_shown import shown_loading
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -130,7 +131,9 @@ def serve(
         if threads is None:
             # A core is left to the network and to encoding: threads that wait for one another would wait for these too.
             threads = max(1, dualar.default_threads() - 1)
-        with Engine(model, device=device, threads=threads) as engine:
+        with shown_loading(model, quiet=quiet):
+            engine = Engine(model, device=device, threads=threads)
+        with engine:
             run(engine, config, on_ready=lambda url: common.note(f"serving {model.name} on {url}"))
 
 

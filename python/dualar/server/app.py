@@ -51,7 +51,7 @@ def _routes(service: Service) -> list[BaseRoute]:
     async def ready(request: Request) -> Response:
         if service.is_ready:
             return JSONResponse({"status": "ready", "rows": service.thread.active, "of": service.config.rows})
-        raise ApiError(503, "The server takes no requests.", code="not_ready")
+        raise ApiError(503, "The server is starting, or shutting down.", code="not_ready")
 
     async def metrics(request: Request) -> Response:
         text = await service.in_thread(service.metrics.text)

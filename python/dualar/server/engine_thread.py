@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from dualar._native import BackendError, ModelError
 from dualar.generation.batch import Batch, BatchRow
+from dualar.generation.requests import GenerationRequest
 from dualar.loading import EngineParts
 from dualar.server.delivery import Delivery
 from dualar.server.errors import ApiError
@@ -25,6 +26,7 @@ from dualar.speech import verbs
 _log = logging.getLogger("dualar.server")
 _POLL_SECONDS = 0.2  # how often waiting requests' deadlines are looked at while nothing else happens
 _LONGEST_RETRY_S = 60
+_WARM_POSITIONS, _WARM_FRAMES = 8, 2
 # Seconds of sound that a caller has beyond what a player at 1x has played. Under the first it is urgent; over the
 # second it stands still while somebody is. One that is answered whole is neither.
 _URGENT_LEAD_S, _AMPLE_LEAD_S, _WHOLE_LEAD_S = 0.25, 0.5, 0.4
@@ -76,6 +78,7 @@ class EngineThread:
         self._mean_s = 1.0  # of a request in its row, as a running mean
         self._closing = False
         self._woken = False
+        self._warmed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dualar-engine", daemon=True)
         self._thread.start()
 
@@ -83,6 +86,11 @@ class EngineThread:
     @property
     def is_alive(self) -> bool:
         return self._thread.is_alive() and not self._closing
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the model has spoken once: its memory is mapped, its graphs and threads are there."""
+        return self._warmed.is_set()
 
     @property
     def active(self) -> int:
@@ -143,6 +151,13 @@ class EngineThread:
         return verbs.batch(self._parts, max_rows=self._rows, max_kv_bytes=None)
 
     def _run(self) -> None:
+        try:
+            self._warm()
+        except Exception:  # the requests will say what is wrong
+            _log.exception("the model did not speak on being loaded")
+            self._batch.close()
+            self._batch = self._new_batch()
+        self._warmed.set()
         while self._wait_for_work():
             try:
                 self._turn()
@@ -150,6 +165,23 @@ class EngineThread:
                 _log.exception("a step failed; its requests end")
                 self._fail_all(error)
         self._fail_all(ApiError(503, "The server is shutting down.", code="shutting_down"))
+
+    def _warm(self) -> None:
+        """Speak some frames that nobody hears, in one row and in all of them, so that the first caller does not wait
+        for what is done once."""
+        parts = self._parts
+        request = GenerationRequest(
+            prompt=parts.family.blank_prompt(parts.model, _WARM_POSITIONS), seed=0, max_new_tokens=_WARM_FRAMES,
+            min_tokens_before_end=_WARM_FRAMES, stall_guard=None,
+        )  # fmt: skip
+        for count in sorted({1, self._rows}):
+            rows = [self._batch.join(request) for _ in range(count)]
+            while self._batch.rows and not self._closing:
+                self._batch.step()
+            if self._closing:
+                return
+        with parts.codec.stream() as decoder:
+            decoder.push(rows[0].result().codes)
 
     def _wait_for_work(self) -> bool:
         """Wait until there is something to do; False at the end."""

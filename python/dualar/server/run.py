@@ -55,7 +55,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(engine: Engine, config: ServerConfig, *, on_ready: Callable[[str], object] = lambda url: None) -> None:
-    """Serve until a signal comes. on_ready is called with the address once requests are taken."""
+    """Serve until a signal comes. on_ready is called with the address once /ready says so."""
     listening = listen(config.host, config.port)
     service = Service(engine, config)
     try:
@@ -81,7 +81,7 @@ async def _serve(service: Service, listening: socket.socket, on_ready: Callable[
     )  # fmt: skip
     host, port = listening.getsockname()[:2]
     running = asyncio.ensure_future(server.serve(sockets=[listening]))
-    while not (server.started or running.done()):
+    while not ((server.started and service.thread.is_warm) or running.done()):
         await asyncio.sleep(0.01)
     door = None
     try:

@@ -54,8 +54,8 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are taken."""
-        return self.thread.is_alive and not self.closing
+        """Whether requests are taken, and the first of them is spoken as quickly as any other."""
+        return self.thread.is_alive and self.thread.is_warm and not self.closing
 
     def close(self) -> None:
         self.thread.close()
