@@ -11,8 +11,11 @@ from pathlib import Path
 import dualar
 import numpy as np
 import pytest
+from dualar.gguf import names
+from dualar.runtime import open_file
 from dualar.text.english import EnglishFrontend
 from dualar.text.english.words import PHONEMES
+from fixtures.quantizer import saved_quantizer
 
 from training.lexicon import cmu_entries, entries, from_arpabet, is_derived
 from training.text import CONSONANTS, INVENTORY, VOWELS, build_tokenizer, spoken_tokens, token_starts
@@ -125,9 +128,10 @@ def test_a_run_becomes_a_model_file_that_says_any_sentence(tmp_path: Path) -> No
     (run / "tokenizer.json").write_text(tokenizer_json, encoding="utf-8")
     (run / "lm.json").write_text(json.dumps(language.as_dict()))
     torch.save({"model": DualAR(language).state_dict()}, run / "lm.pt")
-    torch.save({"config": codec.config.as_dict(), "quantizer": codec.quantizer.state_dict()}, run / "quantizer.pt")
+    torch.save(saved_quantizer(codec, silent_codes=[3, 99]), run / "quantizer.pt")
     write_checkpoint(run, tmp_path / "checkpoint")
     convert(tmp_path / "checkpoint", tmp_path / "voice.gguf", weight_type="f32")
+    assert open_file(tmp_path / "voice.gguf").get(names.SILENT_CODES) == [3, 99]
     with dualar.load(tmp_path / "voice.gguf", threads=1) as engine:
         text = "Dr. Lee paid $5."
         ids = engine.build_prompt(text)

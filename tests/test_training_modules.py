@@ -9,6 +9,7 @@ import dualar
 import numpy as np
 import pytest
 from dualar.families.s2_prompt import build_prompt
+from fixtures.quantizer import saved_quantizer
 
 from training.text import build_tokenizer
 
@@ -22,7 +23,7 @@ def write_run(run: Path, *, language: Any, model: Any, codec: Any, tokenizer_jso
     (run / "tokenizer.json").write_text(tokenizer_json, encoding="utf-8")
     (run / "lm.json").write_text(json.dumps(language.as_dict()))
     torch.save({"model": model.state_dict()}, run / "lm.pt")
-    torch.save({"config": codec.config.as_dict(), "quantizer": codec.quantizer.state_dict()}, run / "quantizer.pt")
+    torch.save(saved_quantizer(codec, silent_codes=[1]), run / "quantizer.pt")
     for stage in ("decoder", "encoder"):
         torch.save({"model": codec.state_dict()}, run / f"{stage}.pt")
 
