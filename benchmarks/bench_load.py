@@ -1,6 +1,6 @@
 """What a program waits for before its first sound: loading a model, and its first request beside the next ones.
 
-    python benchmarks/bench_load.py MODEL [MODEL ...] [--runs N] [--threads N] [--frames N] [--im-end-id ID]
+    python benchmarks/bench_load.py MODEL [MODEL ...] [--runs N] [--threads N] [--frames N]
 
 MODEL is a GGUF file, or "voice" for the package's. Each run is a process of its own, which imports dualar, loads the
 file and makes the same short request three times: codes for a blank prompt, and their sound where the file has a codec.
@@ -18,12 +18,19 @@ import report
 
 WORKER = r"""
 import json, sys, time
-path, threads, frames, end = sys.argv[1], int(sys.argv[2]) or None, int(sys.argv[3]), int(sys.argv[4])
+path, threads, frames = sys.argv[1], int(sys.argv[2]) or None, int(sys.argv[3])
 began = time.perf_counter()
 import dualar
 imported = time.perf_counter() - began
+options = {}
+if path != "voice":  # random weights may have no tokenizer
+    from dualar.families.registry import kind_of
+    from dualar.runtime import open_file
+    file = open_file(path)
+    options["im_end_id"] = kind_of(file.architecture).some_end(file)
+    del file
 began = time.perf_counter()
-engine = dualar.load(None if path == "voice" else path, threads=threads, **({"im_end_id": end} if end >= 0 else {}))
+engine = dualar.load(None if path == "voice" else path, threads=threads, **options)
 took = [imported, time.perf_counter() - began]
 model = engine.model
 try:
@@ -47,15 +54,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="processes for each file (%(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="(default: what the machine allows)")
     parser.add_argument("--frames", type=int, default=2, help="of a request (%(default)s)")
-    parser.add_argument("--im-end-id", type=int, default=-1, help="for S2 files without a tokenizer")
     options = parser.parse_args()
     print(report.describe(threads=options.threads, warmups=1))
     for path in options.models:
-        given = [str(number) for number in (options.threads, options.frames, options.im_end_id)]
+        given = [str(number) for number in (options.threads, options.frames)]
         taken: list[list[float]] = []
         for _ in range(options.runs + 1):
             worker = [sys.executable, "-c", WORKER, path, *given]
-            taken.append(json.loads(subprocess.run(worker, check=True, capture_output=True, text=True).stdout))
+            taken.append(json.loads(subprocess.run(worker, check=True, stdout=subprocess.PIPE, text=True).stdout))
         runs = taken[1:]  # the first brought the file into the page cache
         print(f"{path}, {options.runs} runs")
         columns = [
