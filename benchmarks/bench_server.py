@@ -4,7 +4,9 @@ Each caller streams texts of mixed lengths, one after the other, and reads as fa
 a player that began with its first bytes, at 1x, would have had to wait for later ones. "one by one" asks for the same
 texts with a single caller. RSS is the server's, before and after `--memory-requests` further requests.
 
-    python benchmarks/bench_server.py [-m MODEL] [--threads N] [--callers 1,2,4,8,16] [--texts N]
+    python benchmarks/bench_server.py [-m MODEL] [--threads N] [--callers 1,2,4,8,16] [--texts N] [--frames N]
+
+MODEL is a file, or "mini", the preset of models.py; by default the package's voice.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import httpx
+import models
 
 RATE, BYTES = 24000, 2
+OPTIONS: dict[str, int] = {}  # of every request
 TEXTS = [
     "It is seven.",
     "Turn off the light in the kitchen at seven thirty.",
@@ -39,7 +44,7 @@ class Stream:
 
 async def listen(http: httpx.AsyncClient, text: str, seed: int) -> Stream:
     seen, began, heard_from = Stream(), time.perf_counter(), 0.0
-    body = {"input": text, "response_format": "pcm", "seed": seed}
+    body = {"input": text, "response_format": "pcm", "seed": seed, **OPTIONS}
     async with http.stream("POST", "/v1/audio/speech", json=body) as answer:
         answer.raise_for_status()
         async for data in answer.aiter_raw():
@@ -76,7 +81,7 @@ def report(name: str, streams: list[Stream], seconds: float) -> None:
     p95 = firsts[min(len(firsts) - 1, int(0.95 * len(firsts)))]
     print(
         f"{name:>12} | {len(streams):4} | {statistics.median(firsts):7.0f} | {p95:7.0f} | {fed:6.1%} | "
-        f"{audio / seconds:8.1f}",
+        f"{audio / seconds:8.2f}",
         flush=True,
     )
 
@@ -93,7 +98,14 @@ def main() -> None:
     parser.add_argument("--callers", default="1,2,4,8,16")
     parser.add_argument("--texts", type=int, default=8, help="texts of each caller")
     parser.add_argument("--memory-requests", type=int, default=500)
+    parser.add_argument("--frames", type=int, help="of each text: models with random weights do not end by themselves")
+    models.add_folder_option(parser)
     options = parser.parse_args()
+    if options.frames:
+        OPTIONS.update(max_new_tokens=options.frames, min_tokens_before_end=options.frames)
+    if options.model in models.PRESETS:
+        options.model = str(models.resolve(options.model, folder=options.folder))
+        models.tokenizer_beside(Path(options.model))
     counts = [int(count) for count in options.callers.split(",")]
     command = [sys.executable, "-m", "dualar", "serve", "--port", "0", "--rows", str(max(counts))]
     command += ["--threads", options.threads, *(["-m", options.model] if options.model else [])]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -31,7 +32,7 @@ import numpy.typing as npt
 from dualar import _core
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from fixtures.make_toy_model import ToyWeights
+from fixtures.make_toy_model import ToyWeights, train_tokenizer
 from fixtures.s2_layout import MINI, S2_PRO, S2Geometry, TensorSpec, metadata, tensor_specs, write_model
 
 IM_END_ID = 151645  # in the vocabulary that these geometries have
@@ -153,6 +154,30 @@ def ensure(
 def resolve(model: str, *, folder: Path = DEFAULT_FOLDER) -> Path:
     """A preset's file, or `model` itself as a path."""
     return ensure(model, folder=folder) if model in PRESETS else Path(model)
+
+
+def tokenizer_beside(path: Path) -> None:
+    """Write tokenizer.json beside a preset's file, unless one is there: the toy model's text tokens, and the control
+    and semantic tokens at the ids that these geometries have. What lies between stands for nothing."""
+    target = path.parent / "tokenizer.json"
+    if target.exists():
+        return
+    found = json.loads(train_tokenizer(MINI.codebook_size))
+    vocabulary: dict[str, int] = found["model"]["vocab"]
+    moved, semantic = IM_END_ID - _id_of(found, "<|im_end|>"), _id_of(found, "<|semantic:0|>")
+    for token in found["added_tokens"]:
+        old = token["id"]
+        token["id"] = old - semantic + MINI.semantic_begin_id if old >= semantic else old + moved
+        vocabulary[token["content"]] = token["id"]
+    taken = set(vocabulary.values())
+    for free in range(MINI.semantic_begin_id):
+        if free not in taken:
+            vocabulary[f"<|unused:{free}|>"] = free
+    target.write_text(json.dumps(found), encoding="utf-8")
+
+
+def _id_of(tokenizer: dict[str, Any], content: str) -> int:
+    return next(int(token["id"]) for token in tokenizer["added_tokens"] if token["content"] == content)
 
 
 def _fingerprint(preset: Preset, specs: list[TensorSpec]) -> str:
