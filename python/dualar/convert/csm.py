@@ -10,11 +10,11 @@ sound, so that with these rows gone nothing can draw one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dualar.convert.checkpoint import INDEX, ITEM_BYTES, SINGLE, Checkpoint, Renamed, Stored, open_checkpoint
+from dualar.convert.checkpoint import INDEX, ITEM_BYTES, SINGLE, Renamed, Stored, open_checkpoint
 from dualar.convert.csm_codec import codec_plan
 from dualar.convert.gguf_writer import Value
 from dualar.convert.model_file import ModelFile
@@ -72,7 +72,7 @@ def model_file(folder: Path) -> ModelFile:
     original = "text_embeddings.weight" in checkpoint.tensors
     if original:
         checkpoint = Renamed(checkpoint, _published_name)
-    metadata, plan = _describe(config, checkpoint, pairs_apart=not original)
+    metadata, plan = describe(config, checkpoint.tensors, pairs_apart=not original)
     codec_ignores: Callable[[str], bool] = lambda name: False  # noqa: E731
     if not original:  # the original files have no codec inside
         codec_metadata, codec, codec_ignores = codec_plan(
@@ -88,9 +88,10 @@ def model_file(folder: Path) -> ModelFile:
     return ModelFile(metadata, [Part(checkpoint, plan, lambda name: name == _DEPTH_TABLE or codec_ignores(name))])
 
 
-def _describe(config: Settings, checkpoint: Checkpoint, *, pairs_apart: bool) -> tuple[dict[str, Value], list[Planned]]:
-    """Keys and tensors of backbone and depth decoder; problems stay in `config`. pairs_apart: whether the two values
-    that rope turns together stand half a head apart, as here, or side by side."""
+def describe(config: Settings, stored: Collection[str], *, pairs_apart: bool) -> tuple[dict[str, Value], list[Planned]]:
+    """Keys and tensors of backbone and depth decoder; problems stay in `config`. stored: names of the checkpoint's
+    tensors, which tell under which name the table of codes is. pairs_apart: whether the two values that rope turns
+    together stand half a head apart, as here, or side by side."""
     config.only("tie_word_embeddings", False)
     depth_config = config.inside("depth_decoder_config")
     backbone, depth = _stack(config), _stack(depth_config)
@@ -119,11 +120,10 @@ def _describe(config: Settings, checkpoint: Checkpoint, *, pairs_apart: bool) ->
         for book in range(books - 1)
     )
     # One table for both stacks is stored under either name, or under both, of which one is then left out.
-    found = checkpoint.tensors
     apart = not config.boolean("tie_codebooks_embeddings", default=True)
     plan = [
         same(keys.TEXT_EMBEDDINGS, "embed_text_tokens.weight", (text_vocab, backbone.dim), Storage.TABLE),
-        table(keys.CODE_EMBEDDINGS, _TABLE if apart or _TABLE in found else _DEPTH_TABLE),
+        table(keys.CODE_EMBEDDINGS, _TABLE if apart or _TABLE in stored else _DEPTH_TABLE),
         *([table(keys.DEPTH_CODE_EMBEDDINGS, _DEPTH_TABLE)] if apart else []),
         *_blocks(keys.LAYER, "backbone_model.layers.", backbone, pairs_apart=pairs_apart),
         vector(keys.NORM, "backbone_model.norm.weight", backbone.dim),
