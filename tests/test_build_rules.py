@@ -55,3 +55,16 @@ def test_without_a_compiler_one_sentence_says_what_to_install(tmp_path: Path) ->
     assert result.returncode != 0
     for system in ("`apt install g++`", "`dnf install gcc-c++`", "`xcode-select --install`", "`pkg install clang`"):
         assert system in said
+
+
+PORTABLE = [path for path in (ROOT / "csrc").rglob("*.cpp") if "DUALAR_BACKEND_DL" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("source", PORTABLE, ids=lambda path: path.name)
+def test_what_only_a_portable_build_compiles(source: Path) -> None:
+    compiler, ggml = shutil.which("c++"), Path(os.environ.get("DUALAR_GGML_DIR", ROOT / "third_party" / "ggml"))
+    if compiler is None or not (ggml / "include" / "ggml.h").exists():
+        pytest.skip("needs a compiler, and ggml's headers in third_party/ggml, where a build leaves them")
+    options = ["-std=c++17", "-fsyntax-only", "-DDUALAR_BACKEND_DL", "-DGGML_BACKEND_DL", "-DGGML_SHARED"]
+    includes = [f"-I{ROOT / 'csrc'}", f"-I{ggml / 'include'}"]
+    subprocess.run([compiler, *options, *includes, str(source)], check=True)

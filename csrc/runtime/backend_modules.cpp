@@ -21,6 +21,8 @@ namespace dualar {
 
 namespace {
 
+using ScoreOf = int (*)();  // ggml_backend_score_t, which no public header of ggml has
+
 // ggml's own search also takes GGML_BACKEND_PATH, and says nothing of modules that do not load.
 void load_best(const std::filesystem::path& folder, const std::string& name) {
     const std::string prefix = "libggml-" + name;
@@ -38,7 +40,7 @@ void load_best(const std::filesystem::path& folder, const std::string& name) {
             continue;
         }
         // 0 for a CPU that cannot run the variant; a module without variants has no score.
-        const auto score_of = reinterpret_cast<ggml_backend_score_t>(dlsym(module, "ggml_backend_score"));
+        const auto score_of = reinterpret_cast<ScoreOf>(dlsym(module, "ggml_backend_score"));
         const int score = score_of == nullptr ? 0 : score_of();
         if ((score > 0 || score_of == nullptr) && score > best_score) {
             best_score = score;
