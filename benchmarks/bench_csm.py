@@ -104,7 +104,7 @@ def frame_bytes(file: _core.ModelFile) -> tuple[int, int]:
 def parts(family: CsmFamily, model: CoreModel, context: int) -> dict[str, Callable[[], object]]:
     """The parts of a frame behind so many positions, and the frame with its codes drawn."""
     session = model.session(max_positions=context + 1)
-    hidden = session.prefill(family.blank_prompt(model, context)).hidden
+    hidden = session.prefill(family.blank_prompt(model, context)).hidden  # type: ignore[arg-type]  # a CsmPrompt
     codes = np.random.default_rng(1).integers(1, model.codebook_size, size=model.num_codebooks).astype(np.int32)
     column = np.concatenate([codes[:1], codes]).astype(np.int32)
 

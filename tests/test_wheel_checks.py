@@ -11,9 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-
 import wheel_checks as checks
 
 MACHINE = platform.machine()
@@ -71,6 +68,15 @@ def test_symbols_of_a_later_glibc(library: Library, monkeypatch: pytest.MonkeyPa
     # A library that calls into glibc needs a version of it.
     symbols = checks.library_problems(Path(sys.executable).resolve().read_bytes(), MACHINE)
     assert any("later than 2.1" in problem for problem in symbols)
+
+
+@pytest.mark.parametrize("tool", ["wheels", "wheel_trial"])
+def test_the_tools_say_what_they_do(tool: str) -> None:
+    command = [sys.executable, str(Path(checks.__file__).parent / f"{tool}.py")]
+    assert f"python tools/{tool}.py" in subprocess.check_output([*command, "--help"], text=True)
+    wrong = ["--python", "/bin/false"] if tool == "wheels" else ["nowhere-x86_64.whl"]
+    done = subprocess.run([*command, *wrong], capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "Traceback" not in done.stderr and wrong[-1] in done.stderr
 
 
 def names(machine: str) -> list[str]:

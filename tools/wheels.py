@@ -6,8 +6,9 @@
 
 The compiler is zig's clang with the symbols of glibc 2.28 (tools/zig.cmake), so the wheels are manylinux_2_28. A
 machine's libraries are compiled once, for the interpreter that runs this; for each further one (`--python`) the
-bindings alone. Of an interpreter only its headers are used, and those of x86-64 serve for ARM64 as well: CPython's do not differ
-there. At the end come the checks of `wheel_checks.py`; a wheel that fails one is not given a manylinux tag.
+bindings alone. Of an interpreter only its headers are used, and those of x86-64 serve for ARM64 as well, because
+CPython's do not differ there. At the end come the checks of `wheel_checks.py`; a wheel that fails one is not given a
+manylinux tag.
 
 Owns the builds and the files' names. Leaves the checks to `wheel_checks.py`, and trying a wheel to `wheel_trial.py`.
 """
@@ -190,12 +191,12 @@ def main() -> None:
     if options.check:
         reports = [check(path) for path in options.check]
     else:
+        pythons = [Interpreter.of(path) for path in (sys.executable, *options.python)]
         for name in ("ziglang", "wheel", "scikit-build-core", "pybind11"):
             try:
                 importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
                 raise SystemExit(f'{name} is missing: pip install -e ".[wheels]"') from None
-        pythons = [Interpreter.of(path) for path in (sys.executable, *options.python)]
         options.out.mkdir(parents=True, exist_ok=True)
         machines = MACHINES if options.machine == "all" else (options.machine,)
         reports = [r for machine in machines for r in build(machine, pythons, options.define, options.out)]
