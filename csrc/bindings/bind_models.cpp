@@ -51,19 +51,19 @@ Prompt to_prompt(const py::object& from, const Model& model) {
 
 void bind_session(py::module_& m) {
     py::class_<StepOutput>(m, "StepOutput", "logits [n] or [T, n], hidden [D] or [T, D], float32.")
-        .def_readonly("logits", &StepOutput::logits)
-        .def_readonly("hidden", &StepOutput::hidden);
+        .def_readonly("logits", &StepOutput::logits, "float32 [n]: of the main ids; [T, n] of all positions.")
+        .def_readonly("hidden", &StepOutput::hidden, "float32 [D] or [T, D]: what the Fast-AR begins with.");
 
     py::class_<DecoderPrefix>(m, "Prefix", "What a session's first positions left in its cache.")
         .def_property_readonly("positions", [](const DecoderPrefix& p) { return p.positions; })
         .def_property_readonly("nbytes", [](const DecoderPrefix& p) { return p.rows.size(); });
 
     py::class_<Session>(m, "Session", "KV caches, text and position of one request; one thread at a time.")
-        .def_property_readonly("position", &Session::position)
-        .def_property_readonly("max_positions", &Session::max_positions)
-        .def_property_readonly("nbytes", &Session::nbytes)
-        .def_property_readonly("graph_builds", &Session::graph_builds)
-        .def_property_readonly("kv_type", &Session::kv_type)
+        .def_property_readonly("position", &Session::position, "Positions fed so far.")
+        .def_property_readonly("max_positions", &Session::max_positions, "Positions that it has room for.")
+        .def_property_readonly("nbytes", &Session::nbytes, "Bytes of its caches and graphs.")
+        .def_property_readonly("graph_builds", &Session::graph_builds, "How often a graph was built.")
+        .def_property_readonly("kv_type", &Session::kv_type, "The type of its cache: f32 or f16.")
         .def(
             "prefill",
             [](Session& s, const py::object& prompt, bool all_positions, bool full_vocab) {
@@ -194,7 +194,9 @@ void bind_models(py::module_& m) {
                  return std::make_shared<Qwen3Tts>(std::move(file), std::move(runtime));
              }),
              py::arg("file"), py::arg("runtime"))
-        .def_property_readonly("text_vocab_size", [](const Qwen3Tts& d) { return d.recipe().text_vocab(); });
+        .def_property_readonly(
+            "text_vocab_size", [](const Qwen3Tts& d) { return d.recipe().text_vocab(); },
+            "Rows of the table of text tokens.");
 }
 
 }  // namespace dualar::bindings

@@ -111,11 +111,11 @@ void forget(const GgufFile& file, const std::string& name) {
 
 void bind_runtime(py::module_& m) {
     py::class_<DeviceInfo>(m, "DeviceInfo", "One device that this build can use.")
-        .def_readonly("name", &DeviceInfo::name)
-        .def_readonly("kind", &DeviceInfo::kind)
-        .def_readonly("description", &DeviceInfo::description)
-        .def_readonly("memory_total", &DeviceInfo::memory_total)
-        .def_readonly("memory_free", &DeviceInfo::memory_free)
+        .def_readonly("name", &DeviceInfo::name, "What `device=` takes: cpu, cuda, cuda1, metal, vulkan.")
+        .def_readonly("kind", &DeviceInfo::kind, "cpu, gpu, igpu or accel.")
+        .def_readonly("description", &DeviceInfo::description, "The hardware's name.")
+        .def_readonly("memory_total", &DeviceInfo::memory_total, "Bytes; 0 where the backend does not say.")
+        .def_readonly("memory_free", &DeviceInfo::memory_free, "Bytes; 0 where the backend does not say.")
         .def("__repr__", [](const DeviceInfo& d) {
             return "DeviceInfo(name='" + d.name + "', kind='" + d.kind + "', description='" + d.description + "')";
         });

@@ -206,7 +206,7 @@ class Engine:
     def plan(self, text: str, config: NarrationConfig | None = None) -> TextPlan:
         """How `narrate` would cut a text into pieces; `is_long` of the plan says whether there are several.
 
-        ValueError for a text with nothing to speak.
+        config: as for `narrate`. ValueError for a text with nothing to speak.
         """
         return plan(text, config, longest_text=self.parts.family.longest_text)
 

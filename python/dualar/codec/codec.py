@@ -55,7 +55,7 @@ class Codec:
 
     @classmethod
     def of(cls, file: _core.ModelFile, core: _core.Codec, *, check: Callable[[], None]) -> Codec:
-        """The compiled codec of an open file, with its fingerprint. check: called before each use."""
+        """`core`, the compiled codec of an open file, with its fingerprint. check: called before each use."""
         geometry = [core.sample_rate, core.samples_per_frame, *core.codebook_sizes]
         return cls(core, check=check, fingerprint=codec_fingerprint(file, geometry=geometry))
 

@@ -45,9 +45,9 @@ def build_prompt(
 ) -> Int32:
     """The prompt int32 [1 + num_codebooks, T] that makes an S2 model speak `text`.
 
-    num_codebooks, codebook_size and semantic_begin_id are the model's. reference: a voice to speak with. history:
-    earlier turns, oldest first. Speaker tags (`<|speaker:1|>`) in the texts pass through as tokens. The texts are taken
-    as they are written, composed (NFC) and without control characters: `dualar.plain_text` says which.
+    tokenizer, num_codebooks, codebook_size and semantic_begin_id are the model's. reference: a voice to speak with.
+    history: earlier turns, oldest first. Speaker tags (`<|speaker:1|>`) in the texts pass through as tokens. The texts
+    are taken as they are written, composed (NFC) and without control characters: `dualar.plain_text` says which.
 
     Errors: ValueError for text with nothing to speak (empty, blank or only speaker tags) or with a lone surrogate, and
     for codes that are not integers in [0, codebook_size) of shape [num_codebooks, T >= 1].

@@ -107,7 +107,7 @@ class Tokenizer:
         explicit: str | os.PathLike[str] | None = None,
         required: Sequence[str] = VOICE_CHAT_TOKENS,
     ) -> Tokenizer:
-        """The tokenizer of a model file.
+        """The tokenizer of the model file at `model_path`.
 
         The first of: `explicit` (a tokenizer.json or its folder), tokenizer.json beside the model, the same in the
         parent folder, `metadata_value` (what the model file has under the key `tokenizer.huggingface.json`, None where
@@ -235,7 +235,8 @@ class Tokenizer:
         return self._decode(self._full, list(ids))
 
     def check_model(self, *, vocab_size: int, semantic_begin_id: int, semantic_end_id: int) -> None:
-        """ModelError where this tokenizer's ids are not those of a model with these numbers."""
+        """ModelError where this tokenizer has more ids than a model's vocab_size, or its semantic tokens are not those
+        from semantic_begin_id to semantic_end_id."""
         if self._vocab_size > vocab_size:
             raise self._error(f"at most {vocab_size} tokens, the model's vocab_size", str(self._vocab_size))
         ids = (self.semantic_begin_id, self.semantic_end_id)

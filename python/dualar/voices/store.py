@@ -100,7 +100,8 @@ class VoiceStore:
         return path
 
     def check_new(self, name: str, *, force: bool = False) -> Path:
-        """The path that `add` would write to; ValueError where `add` would raise it: to find out before the work."""
+        """The path that `add` would write to; ValueError where `add` would raise it: to find out before the
+        work. force: as for `add`."""
         name = check_voice_name(name)
         files = self._files()
         for other in files:
