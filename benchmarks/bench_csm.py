@@ -22,7 +22,7 @@ import limits
 import models
 import numpy as np
 import report
-from bench_qwen3 import random_tensors
+from bench_qwen3 import frame_calls, random_tensors
 from dualar import _core
 from dualar.convert import csm
 from dualar.convert.gguf_writer import write_gguf
@@ -104,18 +104,8 @@ def frame_bytes(file: _core.ModelFile) -> tuple[int, int]:
 def parts(family: CsmFamily, model: CoreModel, context: int) -> dict[str, Callable[[], object]]:
     """The parts of a frame behind so many positions, and the frame with its codes drawn."""
     session = model.session(max_positions=context + 1)
-    hidden = session.prefill(family.blank_prompt(model, context)).hidden  # type: ignore[arg-type]  # a CsmPrompt
     codes = np.random.default_rng(1).integers(1, model.codebook_size, size=model.num_codebooks).astype(np.int32)
-    column = np.concatenate([codes[:1], codes]).astype(np.int32)
-
-    def backbone() -> None:
-        session.step(column)
-        session.truncate(context)
-
-    def depth() -> None:
-        session.fast_begin(hidden, int(codes[0]))
-        for code in codes[1:-1]:
-            session.fast_step(int(code))
+    backbone, depth, _ = frame_calls(session, family.blank_prompt(model, context), codes)
 
     def frame() -> None:
         depth()

@@ -131,14 +131,14 @@ def prompt_of(positions: int) -> TalkerPrompt:
     return TalkerPrompt(columns, rng.integers(150000, size=100).astype(np.int32))
 
 
-def parts(model: _core.Qwen3TTS, context: int) -> dict[str, Callable[[], object]]:
-    """The parts of a frame behind so many positions."""
-    session = model.session(max_positions=context + 1)
-    hidden = session.prefill(prompt_of(context)).hidden
+def frame_calls(
+    session: _core.Session, prompt: Any, codes: npt.NDArray[np.int32]
+) -> tuple[Callable[[], object], Callable[[], object], npt.NDArray[np.float32]]:
+    """(a step behind the prompt, all further codes of a frame, the hidden state that these begin with)."""
+    hidden = session.prefill(prompt).hidden
     if not np.isfinite(hidden).all():
         raise ValueError("[bench] expected a finite hidden state from the prefill, got NaN or inf")
-    codes = np.random.default_rng(1).integers(model.codebook_size, size=model.num_codebooks).astype(np.int32)
-    column = np.concatenate([codes[:1], codes])
+    context, column = session.position, np.concatenate([codes[:1], codes])
 
     def step() -> None:
         session.step(column)
@@ -148,6 +148,15 @@ def parts(model: _core.Qwen3TTS, context: int) -> dict[str, Callable[[], object]
         session.fast_begin(hidden, int(codes[0]))
         for code in codes[1:-1]:
             session.fast_step(int(code))
+
+    return step, cached, hidden
+
+
+def parts(model: _core.Qwen3TTS, context: int) -> dict[str, Callable[[], object]]:
+    """The parts of a frame behind so many positions."""
+    session = model.session(max_positions=context + 1)
+    codes = np.random.default_rng(1).integers(model.codebook_size, size=model.num_codebooks).astype(np.int32)
+    step, cached, hidden = frame_calls(session, prompt_of(context), codes)
 
     def recompute() -> None:
         for book in range(1, len(codes)):
