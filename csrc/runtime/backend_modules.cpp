@@ -14,6 +14,7 @@
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
 #include "runtime/log.h"
+#include "runtime/x86_features.h"
 
 namespace dualar {
 
@@ -73,17 +74,17 @@ std::string missing_cpu_features() {
         if (built != 0 && !has) missing += (missing.empty() ? "" : ", ") + std::string(name);
     };
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    need("SSE3", ggml_cpu_has_sse3(), __builtin_cpu_supports("sse3") != 0);
-    need("SSSE3", ggml_cpu_has_ssse3(), __builtin_cpu_supports("ssse3") != 0);
-    need("AVX", ggml_cpu_has_avx(), __builtin_cpu_supports("avx") != 0);
-    need("AVX2", ggml_cpu_has_avx2(), __builtin_cpu_supports("avx2") != 0);
-    need("FMA", ggml_cpu_has_fma(), __builtin_cpu_supports("fma") != 0);
-    need("BMI2", ggml_cpu_has_bmi2(), __builtin_cpu_supports("bmi2") != 0);
-    need("AVX-512", ggml_cpu_has_avx512(), __builtin_cpu_supports("avx512f") != 0);
-    need("AVX-512 VBMI", ggml_cpu_has_avx512_vbmi(), __builtin_cpu_supports("avx512vbmi") != 0);
-    need("AVX-512 VNNI", ggml_cpu_has_avx512_vnni(), __builtin_cpu_supports("avx512vnni") != 0);
-    need("AVX-512 BF16", ggml_cpu_has_avx512_bf16(), __builtin_cpu_supports("avx512bf16") != 0);
+    const X86Features& can = x86_features();
+    need("SSE3", ggml_cpu_has_sse3(), can.sse3);
+    need("SSSE3", ggml_cpu_has_ssse3(), can.ssse3);
+    need("AVX", ggml_cpu_has_avx(), can.avx);
+    need("AVX2", ggml_cpu_has_avx2(), can.avx2);
+    need("FMA", ggml_cpu_has_fma(), can.fma);
+    need("BMI2", ggml_cpu_has_bmi2(), can.bmi2);
+    need("AVX-512", ggml_cpu_has_avx512(), can.avx512f);
+    need("AVX-512 VBMI", ggml_cpu_has_avx512_vbmi(), can.avx512_vbmi);
+    need("AVX-512 VNNI", ggml_cpu_has_avx512_vnni(), can.avx512_vnni);
+    need("AVX-512 BF16", ggml_cpu_has_avx512_bf16(), can.avx512_bf16);
 #elif defined(__aarch64__) && defined(__linux__)
     const unsigned long has = getauxval(AT_HWCAP);
     need("dot products", ggml_cpu_has_dotprod(), (has & HWCAP_ASIMDDP) != 0);

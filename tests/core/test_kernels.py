@@ -132,6 +132,11 @@ def test_a_variant_for_this_machine_and_a_plain_one() -> None:
     assert set(VARIANTS) <= {"avx512", "avx2", "neon_dot", "neon", "plain"}
     if platform.machine() in ("aarch64", "arm64"):
         assert VARIANTS[-2:] == ["neon", "plain"]
+    else:  # as numpy finds it, by the processor's own answers
+        has = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
+        wanted = {"avx2": ["AVX2", "FMA3", "F16C"], "avx512": ["AVX512F", "AVX512BW", "AVX512DQ", "AVX512VL"]}
+        wanted["avx512"] += ["AVX512VNNI", *wanted["avx2"]]
+        assert set(VARIANTS) - {"plain"} == {name for name, needs in wanted.items() if all(has[key] for key in needs)}
     with pytest.raises(ValueError, match="variant"):
         testing.snake(np.zeros(1, np.float32), np.zeros(1, np.float32), "none")
 

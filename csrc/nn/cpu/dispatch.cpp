@@ -1,4 +1,5 @@
 #include "nn/cpu/kernels.h"
+#include "runtime/x86_features.h"
 
 #if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
@@ -37,13 +38,11 @@ const std::vector<const CpuKernels*>& cpu_kernels() {
     static const auto found = [] {
         std::vector<const CpuKernels*> variants;
 #if defined(__x86_64__)
-        __builtin_cpu_init();
-        const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-        if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-            __builtin_cpu_supports("avx512vnni"))
+        const X86Features& has = x86_features();
+        const bool avx2 = has.avx2 && has.fma && has.f16c;
+        if (avx2 && has.avx512f && has.avx512bw && has.avx512dq && has.avx512vl && has.avx512_vnni)
             variants.push_back(&kernels_avx512);
-        if (avx2) variants.push_back(&kernels_avx2);  // every CPU with AVX2 has F16C
+        if (avx2) variants.push_back(&kernels_avx2);
 #elif defined(__aarch64__)
         if (has_dotprod()) variants.push_back(&kernels_neon_dot);
         variants.push_back(&kernels_neon);
