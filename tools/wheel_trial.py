@@ -38,10 +38,12 @@ NEEDED = [
 ]  # fmt: skip
 SAY = """
 import hashlib, platform, dualar
+from dualar import _core
 with dualar.load(threads=1) as engine:
     spoken = engine.synthesize("Turn on the kitchen light, please.", seed=1)
 codes = hashlib.sha256(spoken.codes.tobytes()).hexdigest()[:16]
-print(f"{platform.machine()}, {spoken.codes.shape[1]} frames, ended by {spoken.finish_reason}, codes {codes}")
+kernels = f"{platform.machine()}, {_core.cpu_kernels()} kernels"
+print(f"{kernels}, {spoken.codes.shape[1]} frames, ended by {spoken.finish_reason}, codes {codes}")
 """
 
 

@@ -6,6 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/without_gil.h"
+#include "nn/packed_matrix.h"
 #include "runtime/backend.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -121,6 +122,7 @@ void bind_runtime(py::module_& m) {
         });
     m.def("devices", &devices);
     m.def("default_threads", &default_threads);
+    m.def("cpu_kernels", [] { return std::string(nn::cpu_kernels().front()->name); });
     m.def("usable_cpus", &usable_cpus);
     m.def("set_log_sink", &set_sink, py::arg("sink"));
 

@@ -44,6 +44,9 @@ def devices() -> list[DeviceInfo]: ...
 def usable_cpus() -> int:
     """min(CPU affinity, cgroup quota), at least 1."""
 
+def cpu_kernels() -> str:
+    """The variant of dualar's own kernels that this CPU runs: avx512, avx2, neon_dot, neon or plain."""
+
 def default_threads() -> int:
     """min(usable_cpus(), full cores that are fast): hyper-threads count once, little and efficiency cores not."""
 

@@ -434,6 +434,7 @@ def test_shell_completion(words: str, expected: str) -> None:
 def test_devices_lists_the_cpu() -> None:
     result = run("devices")
     assert result.exit_code == 0 and re.search(r"^cpu\s", result.stdout, re.M)
+    assert re.search(r"\d threads by default, (avx512|avx2|neon_dot|neon|plain) kernels$", result.stdout, re.M)
 
 
 def test_version_and_help() -> None:

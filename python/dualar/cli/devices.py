@@ -17,9 +17,11 @@ def devices(quiet: common.QuietOption = False, verbose: common.VerboseOption = 0
     """
     with common.reporting(quiet=quiet, verbose=verbose):
         import dualar
+        from dualar._native import _core
 
         for device in dualar.devices():
             memory = f"{common.amount(device.memory_total)} memory" if device.memory_total else ""
             if device.kind == "cpu":
-                memory = ", ".join(filter(None, (memory, f"{dualar.default_threads()} threads by default")))
+                threads = f"{dualar.default_threads()} threads by default"
+                memory = ", ".join(filter(None, (memory, threads, f"{_core.cpu_kernels()} kernels")))
             typer.echo("  ".join(filter(None, (f"{device.name:<10}{device.kind:<6}", device.description, memory))))
