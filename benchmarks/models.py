@@ -172,7 +172,7 @@ def tokenizer_beside(path: Path) -> None:
     taken = set(vocabulary.values())
     for free in range(MINI.semantic_begin_id):
         if free not in taken:
-            vocabulary[f"<|unused:{free}|>"] = free
+            vocabulary[f"unused {free}"] = free
     target.write_text(json.dumps(found), encoding="utf-8")
 
 

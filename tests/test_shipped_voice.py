@@ -135,3 +135,18 @@ def test_it_says_when_each_word_is_heard(voice: dualar.Engine) -> None:
         for silence in (audio.samples[frame // 2 : starts[0]], audio.samples[ends[-1] + frame // 2 :]):
             assert silence.size == 0 or np.abs(silence).mean() < 0.1 * loudness
         assert audio.samples.size - ends[-1] >= frame
+
+
+def test_the_pieces_of_a_paragraph_are_equally_loud(voice: dualar.Engine) -> None:
+    text = (
+        "The harbour was quiet that morning. Two boats came in with the tide, and a third one waited outside. Nobody "
+        "on the pier said a word! Was it the cold, or the letter that Anna had read aloud the night before?"
+    )
+    told = voice.narrate(text, seed=1)
+    assert len(told.pieces) == 4 and not told.failed
+    levels = []
+    for piece in told.pieces:
+        sound = told.samples[piece.sample_start : piece.sample_start + piece.sample_count]
+        power = np.square(sound[: sound.size // 160 * 160].reshape(-1, 160)).mean(1)  # of 10 ms
+        levels.append(10 * np.log10(power[power > power.max() / 400].mean()))
+    assert max(levels) - min(levels) < 3  # dB

@@ -72,7 +72,8 @@ class Tokenizer:
         self._full = self._load(text)
         added = {token.content: i for i, token in self._full.get_added_tokens_decoder().items()}
         vocabulary: dict[str, int] = self._full.get_vocab(with_added_tokens=False)
-        listed = {token for token in vocabulary if token in added or _CONTROL.fullmatch(token)}
+        alike = (token for token in vocabulary if token.startswith("<|"))  # few of many
+        listed = {token for token in alike if _CONTROL.fullmatch(token)} | (added.keys() & vocabulary.keys())
         self._control = added | {token: vocabulary[token] for token in listed}
         self._vocab_size = max([*vocabulary.values(), *added.values()], default=-1) + 1
         ordinary = {i for token, i in vocabulary.items() if token not in listed}
