@@ -23,7 +23,7 @@ import openai
 import pytest
 import soundfile
 from dualar.audio.wav import encode_wav, pcm_bytes
-from dualar.server.encoders import MEDIA_TYPES, PCM_RATE, encode_whole, encoder, has_aac
+from dualar.server.encoders import MEDIA_TYPES, PCM_RATE, encode_whole, encoder
 from dualar.server.utterance import LIVE_CADENCE
 from server_process import HTTP, WAIT, ServerProcess, server
 
@@ -173,14 +173,6 @@ def test_every_rate_of_a_codec_has_all_formats(rate: int) -> None:
     for kind in FORMATS:
         got, got_rate = decoded(encode_whole(kind, samples, rate), kind, samples=rate)
         assert abs(got.size / got_rate - 1) < 0.01, kind
-
-
-def test_aac_needs_its_library(running: ServerProcess) -> None:
-    answer = post(running, response_format="aac")
-    if has_aac():
-        assert answer.headers["content-type"] == "audio/aac" and answer.content[:1] == b"\xff"
-    else:
-        assert answer.status_code == 400 and "dualar[aac]" in error_of(answer)["message"]
 
 
 def test_curl(running: ServerProcess) -> None:

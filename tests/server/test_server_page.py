@@ -193,6 +193,8 @@ def test_the_page_is_served_with_a_policy_and_only_its_files(running: ServerProc
     assert index.status_code == 200 and index.headers["content-type"].startswith("text/html")
     policy = index.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy
+    source = Path(__file__).parents[2] / "python" / "dualar" / "server" / "page"
+    assert {entry.name for entry in PAGE.iterdir()} == {entry.name for entry in source.iterdir()}  # a wheel has all
     for entry in PAGE.iterdir():
         answer = HTTP.get(running.url + "/page/" + entry.name)
         assert answer.content == entry.read_bytes()
